@@ -1,0 +1,85 @@
+/* Child: what every child process of vitriold (engine, store, gateway, shield) shares: its arguments, the nonce, the
+ * lifeline with HELLO, WELCOME, beats and orders, and the data links that LINK_OPEN mints. One sd-event loop, main thread.
+ *
+ * argv of a child:  PROGRAM --name engine0 --gen 7 --lifeline PATH [--http-fds N] [--set section.key=value]…
+ * Descriptors: 0 /dev/null, 1 and 2 the log pipe, 3 the nonce pipe (16 bytes), 4… HTTP listening sockets (gateway only). */
+#ifndef VT_LINK_H
+#define VT_LINK_H
+
+#include "clock.h"
+#include "config.h"
+#include "err.h"
+#include "frame.h"
+#include "log.h"
+#include "sock.h"
+
+#include <systemd/sd-event.h>
+
+#define VT_NONCE_LEN 16
+#define VT_NONCE_FD 3
+#define VT_HTTP_FD0 4
+
+struct vt_child_args {
+    const char *name; /* borrowed from argv */
+    const char *lifeline;
+    uint32_t gen;
+    int http_fds;
+    uint8_t nonce[VT_NONCE_LEN];
+};
+
+/* Parses argv, applies every --set to cfg (origin "command line"), reads the nonce from descriptor 3 and closes it. */
+int vt_child_args(struct vt_child_args *a, int argc, char **argv, struct vt_config *cfg, struct vt_err *err);
+
+struct vt_child;
+struct vt_link; /* one data link (d.*, k.*, s.*) of this process */
+
+/* The child's side of its conversation. Every callback runs on the loop's thread. Frames are valid during the call only.
+ * A callback may send and may close links. NULL members are skipped. */
+struct vt_child_ops {
+    /* WELCOME has come: the instance id (16 bytes) is known; start loading. */
+    void (*on_welcome)(void *arg, const uint8_t instance[16]);
+    /* Any lifeline frame that the common code does not handle itself (ORDER, ROUTES, INTERRUPTED, HOLD, LAUNCH_…). */
+    void (*on_lifeline)(void *arg, const struct vt_frame *f);
+    /* Fill the beat. */
+    void (*on_beat)(void *arg, struct vt_enc *beat);
+    /* A data link is up (both ends have shaken hands). bulk: mapped ring or NULL. Keep link until on_link_down. */
+    void (*on_link_up)(void *arg, struct vt_link *link, const char *peer_role, void *bulk, size_t bulk_bytes);
+    void (*on_link)(void *arg, struct vt_link *link, const struct vt_frame *f);
+    void (*on_link_down)(void *arg, struct vt_link *link);
+    /* The supervisor is gone (lifeline lost for 5 s, or its process ended). Default (NULL): exit 85 at once. */
+    void (*on_orphan)(void *arg);
+};
+
+/* Makes the child: dials the lifeline, repeats HELLO every 250 ms for up to 5 s, sends beats each second after WELCOME.
+ * role: "engine", "store", "gateway". Arms the parent-death signal and the SIGTERM rule (obeyed only when the parent is
+ * gone). ev, log and clock are borrowed. */
+int vt_child_new(struct vt_child **out, sd_event *ev, const struct vt_child_args *a, const char *role, uint64_t caps,
+                 const struct vt_child_ops *ops, void *arg, struct vt_log *log, const struct vt_clock *clock,
+                 struct vt_err *err);
+void vt_child_free(struct vt_child *c);
+
+/* An encoder for the lifeline: vt_child_begin, fill, vt_child_send. One frame at a time. */
+struct vt_enc *vt_child_begin(struct vt_child *c, uint8_t type, uint64_t id);
+int vt_child_send(struct vt_child *c);
+/* Shortcuts. */
+void vt_child_phase(struct vt_child *c, unsigned phase, uint64_t done, uint64_t total, const char *text);
+void vt_child_note(struct vt_child *c, unsigned event, const char *key, const char *value);
+/* Best effort FATAL, then the caller exits with vt_err_exit(err). */
+void vt_child_fatal(struct vt_child *c, const struct vt_err *err);
+
+/* Data links. send returns -1 when the queue is full (VT_E_BUSY): keep the work and try again when on_link_writable or the
+ * next loop turn comes. */
+struct vt_enc *vt_link_begin(struct vt_link *l, uint8_t type, uint64_t id);
+int vt_link_send(struct vt_link *l, struct vt_err *err);
+uint32_t vt_link_id(const struct vt_link *l);
+void *vt_link_user(const struct vt_link *l);
+void vt_link_set_user(struct vt_link *l, void *user);
+/* Protocol error: closes the link, tells vitriold (LINK_STATE down, why). on_link_down is called. */
+void vt_link_fail(struct vt_link *l, const struct vt_err *why);
+
+/* Phases of a loading engine, key `phase` of PHASE. */
+enum { VT_PHASE_WEIGHTS = 1, VT_PHASE_KV = 2, VT_PHASE_GRAPHS = 3, VT_PHASE_RESTORE = 4, VT_PHASE_SELFTEST = 5 };
+enum { VT_ORDER_DRAIN = 1, VT_ORDER_PARK_ALL, VT_ORDER_EXPORT, VT_ORDER_QUIESCE, VT_ORDER_CONTINUE, VT_ORDER_STOP,
+       VT_ORDER_LEVEL, VT_ORDER_CANARY };
+
+#endif

@@ -1,0 +1,53 @@
+/* Tokenizer: text to token ids and back, from a GGUF file's tokenizer metadata. Used by gateway (text) and engine (token
+ * bytes). Immutable after tok_load; any thread may use it. Bytes in, bytes out: invalid UTF-8 is encoded, never refused. */
+#ifndef TOKENIZER_H
+#define TOKENIZER_H
+
+#include "err.h"
+#include "gguf.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct tok;
+
+/* A growing array of ids, owned by the caller: zero it first, tok_ids_fini at the end. */
+struct tok_ids {
+    uint32_t *ids;
+    size_t n, cap;
+};
+void tok_ids_fini(struct tok_ids *v);
+int tok_ids_push(struct tok_ids *v, uint32_t id, struct vt_err *err);
+
+enum { TOK_ADD_SPECIAL = 1 /* bos/eos as the model asks */, TOK_PARSE_SPECIAL = 2 /* read control tokens in the text */ };
+
+int tok_load(struct tok **out, const struct gguf_file *g, struct vt_err *err);
+void tok_free(struct tok *t);
+
+/* Appends to out. Linear in len for every input. */
+int tok_encode(const struct tok *t, const char *text, size_t len, unsigned flags, struct tok_ids *out, struct vt_err *err);
+
+/* Raw bytes of a token (control tokens: their text). NULL when id is out of range. */
+const uint8_t *tok_bytes(const struct tok *t, uint32_t id, size_t *len);
+/* The token's text as stored in the file (for /props and logit names). */
+const char *tok_text(const struct tok *t, uint32_t id, size_t *len);
+
+enum tok_kind { TOK_NORMAL = 1, TOK_UNKNOWN = 2, TOK_CONTROL = 3, TOK_USER = 4, TOK_UNUSED = 5, TOK_BYTE = 6 };
+enum tok_kind tok_kind(const struct tok *t, uint32_t id);
+
+uint32_t tok_n_vocab(const struct tok *t);
+int32_t tok_bos(const struct tok *t); /* -1 = none */
+int32_t tok_eos(const struct tok *t);
+bool tok_adds_bos(const struct tok *t);
+bool tok_is_eog(const struct tok *t, uint32_t id); /* ends a generation: eos, eot, and friends */
+/* The ids for which tok_is_eog holds; count returned, array owned by t. */
+size_t tok_eog_ids(const struct tok *t, const uint32_t **ids);
+/* The id of an exact token text, -1 when there is none. */
+int32_t tok_find(const struct tok *t, const char *text, size_t len);
+/* tokenizer.chat_template of the file, NULL when absent; not NUL-terminated. */
+const char *tok_chat_template(const struct tok *t, size_t *len);
+/* SHA-256 over everything that changes ids. */
+void tok_sha256(const struct tok *t, uint8_t out[32]);
+
+#endif
