@@ -1,0 +1,298 @@
+/* The layers that come from outside: files, drop-ins, the profile, the environment. */
+#include "config.h"
+
+#include "suggest.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FILE_MAX       (256u * 1024u)
+#define LINE_MAX_BYTES 8191
+#define ENV_PREFIX     "VITRIOL_"
+
+/* Names of the child environment and of the programs' own start; they are no keys. */
+static const char *const internal_env[] = {"VITRIOL_INSTANCE", "VITRIOL_RUN_DIR", "VITRIOL_LIBEXEC",
+                                           "VITRIOL_MODELS",   "VITRIOL_CHILD",   "VITRIOL_GEN",
+                                           "VITRIOL_BUILD_DIR"};
+
+static char *trim(char *s)
+{
+    while (isspace((unsigned char)*s))
+        s++;
+    size_t n = strlen(s);
+    while (n > 0 && isspace((unsigned char)s[n - 1]))
+        s[--n] = '\0';
+    return s;
+}
+
+struct parser {
+    struct vt_config *c;
+    enum vt_config_layer layer;
+    const char *name;
+    unsigned line;
+    char section[64];
+    unsigned seen[VT_CFG_COUNT]; /* line of each key of this file */
+};
+
+static int parse_section(struct parser *p, char *s, struct vt_err *err)
+{
+    size_t n = strlen(s);
+    if (n < 3 || s[n - 1] != ']' || n - 2 >= sizeof p->section)
+        return vt_fail(err, VT_E_CONFIG, "%s:%u: \"%.64s\" is no section header; write [section]", p->name,
+                       p->line, s);
+    memcpy(p->section, s + 1, n - 2);
+    p->section[n - 2] = '\0';
+    for (int k = 0; k < VT_CFG_COUNT; k++) {
+        const char *name = vt_config_name((enum vt_config_key)k);
+        if (strncmp(name, p->section, n - 2) == 0 && name[n - 2] == '.')
+            return 0;
+    }
+    const char *list[VT_CFG_COUNT];
+    char words[VT_CFG_COUNT][32];
+    size_t count = 0;
+    for (int k = 0; k < VT_CFG_COUNT; k++) {
+        const char *name = vt_config_name((enum vt_config_key)k);
+        snprintf(words[count], sizeof words[0], "%.*s", (int)strcspn(name, "."), name);
+        if (count == 0 || strcmp(words[count - 1], words[count]) != 0) {
+            list[count] = words[count];
+            count++;
+        }
+    }
+    char hint[160];
+    return vt_fail(err, VT_E_CONFIG, "%s:%u: unknown section [%.32s]%s", p->name, p->line, p->section,
+                   vt_suggest(p->section, list, count, hint, sizeof hint));
+}
+
+static int parse_assignment(struct parser *p, char *s, struct vt_err *err)
+{
+    char *eq = strchr(s, '=');
+    if (eq == NULL)
+        return vt_fail(err, VT_E_CONFIG, "%s:%u: \"%.64s\" has no =; write key = value", p->name, p->line, s);
+    *eq = '\0';
+    char *key = trim(s);
+    char *value = trim(eq + 1);
+    if (p->section[0] == '\0')
+        return vt_fail(err, VT_E_CONFIG, "%s:%u: %.64s stands before the first [section]", p->name, p->line,
+                       key);
+    char full[192];
+    char origin[PATH_MAX];
+    snprintf(full, sizeof full, "%s.%.120s", p->section, key);
+    snprintf(origin, sizeof origin, "%.*s:%u", PATH_MAX - 16, p->name, p->line);
+    int k = vt_config_find(full, err);
+    if (k < 0)
+        return vt_fail_prefix(err, "%s", origin);
+    if (p->seen[k] != 0)
+        return vt_fail(err, VT_E_CONFIG, "%s: %s: given twice in this file (before: line %u)", origin, full,
+                       p->seen[k]);
+    p->seen[k] = p->line;
+    return vt_config_set(p->c, p->layer, full, value, origin, err);
+}
+
+int vt_config_parse(struct vt_config *c, enum vt_config_layer layer, const char *text, size_t len,
+                    const char *name, struct vt_err *err)
+{
+    struct parser p = {.c = c, .layer = layer, .name = name};
+    const char *end = text + len;
+    while (text < end) {
+        const char *nl = memchr(text, '\n', (size_t)(end - text));
+        size_t n = (size_t)((nl != NULL ? nl : end) - text);
+        char line[LINE_MAX_BYTES + 1];
+        p.line++;
+        if (n > LINE_MAX_BYTES)
+            return vt_fail(err, VT_E_CONFIG, "%s:%u: the line is longer than %d bytes", name, p.line,
+                           LINE_MAX_BYTES);
+        if (memchr(text, '\0', n) != NULL)
+            return vt_fail(err, VT_E_CONFIG, "%s:%u: the line holds a NUL byte", name, p.line);
+        memcpy(line, text, n);
+        line[n] = '\0';
+        text += n + 1;
+        char *s = trim(line);
+        if (*s == '\0' || *s == '#')
+            continue;
+        int rc = *s == '[' ? parse_section(&p, s, err) : parse_assignment(&p, s, err);
+        if (rc < 0)
+            return -1;
+    }
+    return 0;
+}
+
+int vt_config_file(struct vt_config *c, enum vt_config_layer layer, const char *path, bool missing_ok,
+                   struct vt_err *err)
+{
+    FILE *f = fopen(path, "re");
+    if (f == NULL) {
+        if (missing_ok && (errno == ENOENT || errno == ENOTDIR))
+            return 0;
+        return vt_fail_errno(err, VT_E_CONFIG, "%s", path);
+    }
+    char *text = malloc(FILE_MAX + 1);
+    if (text == NULL) {
+        fclose(f);
+        return vt_fail(err, VT_E_NOMEM, "out of memory");
+    }
+    size_t n = fread(text, 1, FILE_MAX + 1, f);
+    int rc;
+    if (ferror(f))
+        rc = vt_fail_errno(err, VT_E_CONFIG, "%s: reading", path);
+    else if (n > FILE_MAX)
+        rc = vt_fail(err, VT_E_CONFIG, "%s: larger than %u bytes", path, FILE_MAX);
+    else
+        rc = vt_config_parse(c, layer, text, n, path, err);
+    free(text);
+    fclose(f);
+    return rc;
+}
+
+static bool is_internal(const char *name, size_t n)
+{
+    for (size_t i = 0; i < sizeof internal_env / sizeof internal_env[0]; i++) {
+        if (strlen(internal_env[i]) == n && strncmp(internal_env[i], name, n) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* VITRIOL_SECTION_KEY of a key. */
+static void env_name(enum vt_config_key k, char *out, size_t size)
+{
+    snprintf(out, size, ENV_PREFIX "%s", vt_config_name(k));
+    for (char *p = out; *p != '\0'; p++)
+        *p = *p == '.' ? '_' : (char)toupper((unsigned char)*p);
+}
+
+static int unknown_env(const char *name, struct vt_err *err)
+{
+    char all[VT_CFG_COUNT][96];
+    const char *list[VT_CFG_COUNT];
+    for (int k = 0; k < VT_CFG_COUNT; k++) {
+        env_name((enum vt_config_key)k, all[k], sizeof all[k]);
+        list[k] = all[k];
+    }
+    char hint[256];
+    return vt_fail(err, VT_E_CONFIG, "environment: unknown variable %.64s%s", name,
+                   vt_suggest(name, list, VT_CFG_COUNT, hint, sizeof hint));
+}
+
+int vt_config_env(struct vt_config *c, char **envp, struct vt_err *err)
+{
+    for (; envp != NULL && *envp != NULL; envp++) {
+        const char *eq = strchr(*envp, '=');
+        if (eq == NULL || strncmp(*envp, ENV_PREFIX, strlen(ENV_PREFIX)) != 0)
+            continue;
+        size_t n = (size_t)(eq - *envp);
+        if (is_internal(*envp, n))
+            continue;
+        char name[96];
+        char want[96];
+        int found = -1;
+        snprintf(name, sizeof name, "%.*s", (int)n, *envp);
+        for (int k = 0; k < VT_CFG_COUNT && found < 0; k++) {
+            env_name((enum vt_config_key)k, want, sizeof want);
+            if (strcmp(name, want) == 0)
+                found = k;
+        }
+        if (found < 0)
+            return unknown_env(name, err);
+        char origin[128];
+        snprintf(origin, sizeof origin, "environment: %s", name);
+        if (vt_config_set(c, VT_L_ENV, vt_config_name((enum vt_config_key)found), eq + 1, origin, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+static int is_conf(const struct dirent *d)
+{
+    size_t n = strlen(d->d_name);
+    return d->d_name[0] != '.' && n > 5 && strcmp(d->d_name + n - 5, ".conf") == 0;
+}
+
+static int by_bytes(const struct dirent **a, const struct dirent **b)
+{
+    return strcmp((*a)->d_name, (*b)->d_name);
+}
+
+static int drop_ins(struct vt_config *c, const char *etc, struct vt_err *err)
+{
+    char dir[PATH_MAX];
+    struct dirent **list;
+    snprintf(dir, sizeof dir, "%s/conf.d", etc);
+    int n = scandir(dir, &list, is_conf, by_bytes);
+    if (n < 0)
+        return errno == ENOENT || errno == ENOTDIR ? 0 : vt_fail_errno(err, VT_E_CONFIG, "%s", dir);
+    int rc = 0;
+    for (int i = 0; i < n; i++) {
+        char path[PATH_MAX + 256];
+        snprintf(path, sizeof path, "%s/%s", dir, list[i]->d_name);
+        if (rc == 0)
+            rc = vt_config_file(c, VT_L_DROPIN, path, false, err);
+        free(list[i]);
+    }
+    free(list);
+    return rc;
+}
+
+static int user_file(struct vt_config *c, struct vt_err *err)
+{
+    char path[PATH_MAX];
+    const char *xdg = getenv("XDG_CONFIG_HOME");
+    const char *home = getenv("HOME");
+    if (xdg != NULL && xdg[0] == '/')
+        snprintf(path, sizeof path, "%s/vitriol/vitriol.conf", xdg);
+    else if (home != NULL && home[0] == '/')
+        snprintf(path, sizeof path, "%s/.config/vitriol/vitriol.conf", home);
+    else
+        return 0;
+    return vt_config_file(c, VT_L_USER, path, true, err);
+}
+
+int vt_config_layers(struct vt_config *c, const char *vendor, const char *etc, bool user_files,
+                     struct vt_err *err)
+{
+    char path[PATH_MAX];
+    if (vendor != NULL) {
+        snprintf(path, sizeof path, "%s/vitriol.conf", vendor);
+        if (vt_config_file(c, VT_L_VENDOR, path, true, err) < 0)
+            return -1;
+    }
+    if (etc != NULL) {
+        snprintf(path, sizeof path, "%s/vitriol.conf", etc);
+        if (vt_config_file(c, VT_L_SITE, path, true, err) < 0 || drop_ins(c, etc, err) < 0)
+            return -1;
+    }
+    return user_files ? user_file(c, err) : 0;
+}
+
+int vt_config_profile(struct vt_config *c, const char *vendor, const char *etc, struct vt_err *err)
+{
+    const char *name = vt_config_str(c, VT_CFG_PROFILE_NAME);
+    if (name[0] == '.' || strchr(name, '/') != NULL)
+        return vt_fail(err, VT_E_CONFIG, "%s: profile.name: \"%s\" is a name, not a path",
+                       vt_config_origin(c, VT_CFG_PROFILE_NAME), name);
+    const char *dirs[] = {etc, vendor};
+    for (int i = 0; i < 2; i++) {
+        char path[PATH_MAX];
+        if (dirs[i] == NULL)
+            continue;
+        snprintf(path, sizeof path, "%s/profiles/%s.conf", dirs[i], name);
+        FILE *f = fopen(path, "re");
+        if (f == NULL)
+            continue;
+        fclose(f);
+        char *chosen = strdup(name);
+        int rc = vt_config_file(c, VT_L_PROFILE, path, false, err);
+        /* A profile that renames itself would be two profiles at once. */
+        if (rc == 0 && chosen != NULL && strcmp(chosen, vt_config_str(c, VT_CFG_PROFILE_NAME)) != 0)
+            rc = vt_fail(err, VT_E_CONFIG, "%s: a profile cannot set profile.name", path);
+        free(chosen);
+        return rc;
+    }
+    if (strcmp(name, "default") == 0)
+        return 0;
+    return vt_fail(err, VT_E_CONFIG, "%s: profile.name: no profile \"%s\" (looked for %s/profiles/%s.conf)",
+                   vt_config_origin(c, VT_CFG_PROFILE_NAME), name, etc != NULL ? etc : "", name);
+}
