@@ -50,7 +50,7 @@ struct eng_request {
 enum eng_done { ENG_EOS = 0, ENG_STOP_ID = 1, ENG_LENGTH = 2, ENG_CANCELLED = 3, ENG_ERROR = 4, ENG_PARKED = 5 };
 
 struct eng_usage {
-    uint32_t prompt, reused, generated;
+    uint32_t prompt, reused, generated; /* generated counts the ids that a resume brought along */
     uint64_t queue_us, prefill_us, decode_us;
 };
 
@@ -59,11 +59,15 @@ struct eng_top {
     float logprob;
 };
 
+/* Every handle gets accepted or refused first, and exactly one of refused and done last. */
 struct eng_events {
+    /* queue_pos 0: placed in `slot`, which reuses `reused` tokens. Else it waits: slot is the one asked for, or UINT32_MAX,
+     * and the first `prefill` event tells what was reused. */
     void (*accepted)(void *arg, uint64_t handle, uint32_t slot, uint32_t reused, uint32_t queue_pos, uint64_t seed);
     void (*refused)(void *arg, uint64_t handle, const struct vt_err *why, uint32_t retry_ms);
     void (*prefill)(void *arg, uint64_t handle, uint32_t done, uint32_t total, uint32_t reused);
-    /* One id at position first (in the request's output). logprob and top are valid when logprobs was asked for. */
+    /* One id at position first (in the request's output). The id that ends the sequence (eog or stop id) is told, too, and
+     * counts; done follows. logprob and top are valid when logprobs was asked for. */
     void (*token)(void *arg, uint64_t handle, uint64_t first, uint32_t id, float logprob, const struct eng_top *top,
                   unsigned n_top);
     void (*done)(void *arg, uint64_t handle, enum eng_done why, uint64_t emitted, const struct eng_usage *usage,
@@ -87,7 +91,7 @@ struct eng_facts {
     char model[128];      /* general.name, or the file's name */
     uint32_t n_vocab, n_layer, n_embd, n_ctx_train;
     uint64_t n_params, model_bytes;
-    uint32_t slots, window;   /* tokens of one slot */
+    uint32_t slots, window;   /* tokens of one slot, prompt and output together */
     uint64_t pool_tokens;
     uint64_t kv_bytes_per_token; /* all layers, measured from the allocation */
     uint64_t block_bytes;     /* one 256-token page, all layers */
