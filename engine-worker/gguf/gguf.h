@@ -1,8 +1,10 @@
-/* GGUF: read-only view of a model file (v2, v3; little endian; split files joined), hardened against hostile bytes.
+/* GGUF: read-only view of a model file (v2, v3; little endian; split files joined), hardened against hostile
+ * bytes.
  *
- * Every length is checked against what is left of the file before it is used; every tensor's range lies inside its file;
- * nothing is copied but the index. Opening costs milliseconds at any size: tensor data is only mapped. After gguf_open the
- * view is immutable and may be read from any thread; a file that is truncated later is answered by SIGBUS (see gguf_stat_ok). */
+ * Every length is checked against what is left of the file before it is used; every tensor's range lies
+ * inside its file; nothing is copied but the index. Opening costs milliseconds at any size: tensor data is
+ * only mapped. After gguf_open the view is immutable and may be read from any thread; a file that is
+ * truncated later is answered by SIGBUS (see gguf_stat_ok). */
 #ifndef GGUF_H
 #define GGUF_H
 
@@ -13,12 +15,39 @@
 #include <stdint.h>
 #include <stdio.h>
 
-enum gguf_type { GGUF_U8, GGUF_I8, GGUF_U16, GGUF_I16, GGUF_U32, GGUF_I32, GGUF_F32, GGUF_BOOL, GGUF_STR, GGUF_ARR,
-                 GGUF_U64, GGUF_I64, GGUF_F64 };
+enum gguf_type {
+    GGUF_U8,
+    GGUF_I8,
+    GGUF_U16,
+    GGUF_I16,
+    GGUF_U32,
+    GGUF_I32,
+    GGUF_F32,
+    GGUF_BOOL,
+    GGUF_STR,
+    GGUF_ARR,
+    GGUF_U64,
+    GGUF_I64,
+    GGUF_F64
+};
 
-/* Weight types by their number in the file. Others exist and are refused by the loader of the model, not by the reader. */
-enum ggml_type { GT_F32 = 0, GT_F16 = 1, GT_Q4_0 = 2, GT_Q4_1 = 3, GT_Q5_0 = 6, GT_Q5_1 = 7, GT_Q8_0 = 8, GT_Q2_K = 10,
-                 GT_Q3_K = 11, GT_Q4_K = 12, GT_Q5_K = 13, GT_Q6_K = 14, GT_BF16 = 30 };
+/* Weight types by their number in the file. Others exist and are refused by the loader of the model, not by
+ * the reader. */
+enum ggml_type {
+    GT_F32 = 0,
+    GT_F16 = 1,
+    GT_Q4_0 = 2,
+    GT_Q4_1 = 3,
+    GT_Q5_0 = 6,
+    GT_Q5_1 = 7,
+    GT_Q8_0 = 8,
+    GT_Q2_K = 10,
+    GT_Q3_K = 11,
+    GT_Q4_K = 12,
+    GT_Q5_K = 13,
+    GT_Q6_K = 14,
+    GT_BF16 = 30
+};
 
 struct gguf_tensor {
     const char *name;    /* NUL-terminated, owned by the file */
@@ -31,13 +60,14 @@ struct gguf_tensor {
 
 struct gguf_file;
 
-/* Opens path, and the other parts when it is part 1 of a split file. Errors: VT_E_NO_INPUT, VT_E_PAYLOAD (names the offset,
- * key or tensor), VT_E_NOMEM. header_only: do not require (or map) the tensor data: `inspect` of a cut file, the gateway. */
+/* Opens path, and the other parts when it is part 1 of a split file. Errors: VT_E_NO_INPUT, VT_E_PAYLOAD
+ * (names the offset, key or tensor), VT_E_NOMEM. header_only: do not require (or map) the tensor data:
+ * `inspect` of a cut file, the gateway. */
 int gguf_open(struct gguf_file **out, const char *path, bool header_only, struct vt_err *err);
 void gguf_close(struct gguf_file *f);
 
-/* Metadata. Integer getters accept any integer type whose value fits. Return 0 found, 1 absent (out untouched), -1 wrong
- * type or range (err says which key and what it is). */
+/* Metadata. Integer getters accept any integer type whose value fits. Return 0 found, 1 absent (out
+ * untouched), -1 wrong type or range (err says which key and what it is). */
 int gguf_u32(const struct gguf_file *f, const char *key, uint32_t *out, struct vt_err *err);
 int gguf_u64(const struct gguf_file *f, const char *key, uint64_t *out, struct vt_err *err);
 int gguf_f32(const struct gguf_file *f, const char *key, float *out, struct vt_err *err);
@@ -45,8 +75,10 @@ int gguf_bool(const struct gguf_file *f, const char *key, bool *out, struct vt_e
 /* Strings point into the mapping and are not NUL-terminated. */
 int gguf_str(const struct gguf_file *f, const char *key, const char **s, size_t *len, struct vt_err *err);
 /* Arrays: element type and count, then elements by index. */
-int gguf_arr(const struct gguf_file *f, const char *key, enum gguf_type *elem, uint64_t *n, struct vt_err *err);
-int gguf_arr_str(const struct gguf_file *f, const char *key, uint64_t i, const char **s, size_t *len, struct vt_err *err);
+int gguf_arr(const struct gguf_file *f, const char *key, enum gguf_type *elem, uint64_t *n,
+             struct vt_err *err);
+int gguf_arr_str(const struct gguf_file *f, const char *key, uint64_t i, const char **s, size_t *len,
+                 struct vt_err *err);
 int gguf_arr_u32(const struct gguf_file *f, const char *key, uint64_t i, uint32_t *out, struct vt_err *err);
 int gguf_arr_f32(const struct gguf_file *f, const char *key, uint64_t i, float *out, struct vt_err *err);
 
@@ -57,7 +89,7 @@ const struct gguf_tensor *gguf_tensor(const struct gguf_file *f, const char *nam
 
 /* Bytes of a row of n values of a type; 0 when the type is unknown or n is not a multiple of its block. */
 uint64_t ggml_row_bytes(uint32_t type, uint64_t n);
-const char *ggml_type_name(uint32_t type); /* "Q4_K"; "type 99" style for unknown */
+const char *ggml_type_name(uint32_t type); /* "Q4_K"; "unknown type" for others */
 
 /* For tools: every key with type, count and a short value; every tensor. */
 void gguf_print(const struct gguf_file *f, FILE *out, bool all_values);
