@@ -163,6 +163,19 @@ int vt_enc_end(struct vt_enc *e, struct vt_err *err);
 /* ---- the table at run time (logs, fuzz dictionary, tests) ---- */
 const char *vt_frame_name(uint8_t type); /* "HELLO"; "?" when unknown */
 
+/* States of a child as numbers, in ROUTES, T_CHILDREN and vitriol_child_state. */
+enum vt_child_state {
+    VT_CHILD_DOWN = 0,
+    VT_CHILD_STARTING = 1,
+    VT_CHILD_LOADING = 2,
+    VT_CHILD_READY = 3,
+    VT_CHILD_DRAINING = 4,
+    VT_CHILD_HUNG = 5,
+    VT_CHILD_REAPING = 6,
+    VT_CHILD_BACKOFF = 7,
+    VT_CHILD_FAILED = 8,
+};
+
 enum vt_frame_kind {
     VT_KIND_U,
     VT_KIND_I,
