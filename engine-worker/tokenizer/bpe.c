@@ -37,7 +37,8 @@ static void add_pair(struct bpe *b, uint32_t left, uint32_t right, uint32_t rank
 }
 
 /* Reads "left right"; a merge whose parts or result are no tokens can never apply and is left out. */
-static void add_merge(struct bpe *b, const char *s, size_t n, uint32_t rank, uint8_t *buf, struct vt_sha256 *sha)
+static void add_merge(struct bpe *b, const char *s, size_t n, uint32_t rank, uint8_t *buf,
+                      struct vt_sha256 *sha)
 {
     const char *space = n > 1 ? memchr(s + 1, ' ', n - 1) : NULL;
     if (!space)
@@ -55,8 +56,8 @@ static void add_merge(struct bpe *b, const char *s, size_t n, uint32_t rank, uin
     vt_sha256_add(sha, &(struct pair){left, right, rank, joined}, sizeof(struct pair));
 }
 
-static int load_merges(struct bpe *b, const struct gguf_file *g, uint32_t n, uint8_t *buf, struct vt_sha256 *sha,
-                       struct vt_err *err)
+static int load_merges(struct bpe *b, const struct gguf_file *g, uint32_t n, uint8_t *buf,
+                       struct vt_sha256 *sha, struct vt_err *err)
 {
     static const char key[] = "tokenizer.ggml.merges";
     for (uint32_t i = 0; i < n; i++) {
@@ -171,7 +172,8 @@ static void long_join(void *ctx, uint32_t i, uint32_t j)
     l->id[i] = find_pair(l->b, l->id[i], l->id[j])->joined;
 }
 
-static int merge_long(const struct bpe *b, const uint8_t *s, size_t n, struct tok_ids *out, struct vt_err *err)
+static int merge_long(const struct bpe *b, const uint8_t *s, size_t n, struct tok_ids *out,
+                      struct vt_err *err)
 {
     uint32_t *mem = malloc(n * 2 * sizeof *mem);
     if (!mem)

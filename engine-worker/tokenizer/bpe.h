@@ -12,7 +12,7 @@ struct bpe {
     const struct vocab *vocab;
     struct pair {
         uint32_t left, right, rank, joined;
-    } *pairs; /* open addressing; joined VOCAB_NONE = free */
+    } * pairs; /* open addressing; joined VOCAB_NONE = free */
     uint32_t mask;
     bool ignore_merges;
     uint32_t unknown;     /* for a byte without a token; VOCAB_NONE: such bytes are dropped */

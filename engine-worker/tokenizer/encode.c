@@ -45,7 +45,8 @@ static int encode_fragment(struct encoding *e, const uint8_t *s, size_t n)
         return 0;
     if (t->model == TOK_MODEL_SPM) {
         const int32_t unknown = t->purpose[TOK_FOR_UNKNOWN];
-        return spm_encode(&t->vocab, s, n, t->add_space, unknown < 0 ? VOCAB_NONE : (uint32_t)unknown, e->out, e->err);
+        return spm_encode(&t->vocab, s, n, t->add_space, unknown < 0 ? VOCAB_NONE : (uint32_t)unknown, e->out,
+                          e->err);
     }
     if (!t->pre->nfc || (e->flags & TOK_AS_IS) || !u_nfc_may_change(s, n))
         return pretok_split(t->pre, s, n, encode_piece, e);
@@ -100,11 +101,12 @@ static int encode_text(struct encoding *e, const uint8_t *s, size_t n, struct tr
     return encode_fragment(e, s + from, n - from);
 }
 
-int tok_encode_spans(const struct tok *t, const char *text, size_t len, const struct tok_span *spans, size_t n_spans,
-                     unsigned flags, struct tok_ids *out, struct vt_err *err)
+int tok_encode_spans(const struct tok *t, const char *text, size_t len, const struct tok_span *spans,
+                     size_t n_spans, unsigned flags, struct tok_ids *out, struct vt_err *err)
 {
     if (len > INT32_MAX)
-        return vt_fail(err, VT_E_TOO_LARGE, "a text of %zu bytes is too long; at most 2 GiB are encoded at once", len);
+        return vt_fail(err, VT_E_TOO_LARGE,
+                       "a text of %zu bytes is too long; at most 2 GiB are encoded at once", len);
     struct encoding e = {t, flags, out, err};
     struct trust trust = {spans, n_spans, 0};
     const size_t before = out->n;
@@ -128,7 +130,8 @@ int tok_encode_spans(const struct tok *t, const char *text, size_t len, const st
     return rc;
 }
 
-int tok_encode(const struct tok *t, const char *text, size_t len, unsigned flags, struct tok_ids *out, struct vt_err *err)
+int tok_encode(const struct tok *t, const char *text, size_t len, unsigned flags, struct tok_ids *out,
+               struct vt_err *err)
 {
     const struct tok_span all = {len, (flags & TOK_PARSE_SPECIAL) != 0};
     return tok_encode_spans(t, text, len, &all, 1, flags, out, err);

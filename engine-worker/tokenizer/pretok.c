@@ -257,7 +257,11 @@ static const struct pretok table[] = {
     {.name = "tekken", .stage = {{match_o200k, 0}}, .ignore_merges = true, .add_bos = true},
     {.name = "deepseek-v3", .stage = {{match_digits, 3}, {match_cjk, CJK_V3}, {match_deepseek3, 0}}},
     {.name = "deepseek-coder",
-     .stage = {{match_newline, 0}, {match_spaced, U_L}, {match_spaced, U_P}, {match_cjk, CJK_CODER}, {match_digits, 1}}},
+     .stage = {{match_newline, 0},
+               {match_spaced, U_L},
+               {match_spaced, U_P},
+               {match_cjk, CJK_CODER},
+               {match_digits, 1}}},
     {.name = "falcon", .stage = {{match_punctuation, 1}, {match_gpt2, 0}, {match_three_digits, 0}}},
     {.name = "default",
      .stage = {{match_punctuation, 0}, {match_gpt2, 0}, {match_digits, 0}, {match_three_digits, 0}}},
@@ -267,16 +271,35 @@ static const struct pretok table[] = {
 static const struct {
     const char *alias, *name;
 } aliases[] = {
-    {"gpt2", "gpt-2"},          {"phi-2", "gpt-2"},         {"mpt", "gpt-2"},
-    {"olmo", "gpt-2"},          {"exaone4", "gpt-2"},       {"trillion", "gpt-2"},
-    {"modern-bert", "gpt-2"},   {"starcoder", "smollm"},    {"refact", "smollm"},
-    {"command-r", "smollm"},    {"codeshell", "smollm"},    {"exaone", "smollm"},
-    {"minerva-7b", "smollm"},   {"llama3", "llama-bpe"},    {"llama-v3", "llama-bpe"},
-    {"falcon3", "llama-bpe"},   {"pixtral", "llama-bpe"},   {"lfm2", "llama-bpe"},
-    {"smaug-bpe", "dbrx"},      {"chatglm-bpe", "dbrx"},    {"glm4", "dbrx"},
-    {"deepseek-r1-qwen", "qwen2"}, {"megrez", "qwen2"},     {"hunyuan", "stablelm2"},
-    {"solar-open", "stablelm2"}, {"llama4", "gpt-4o"},      {"kanana2", "gpt-4o"},
-    {"hunyuan-dense", "deepseek-v3"}, {"joyai-llm", "deepseek-v3"},
+    {"gpt2", "gpt-2"},
+    {"phi-2", "gpt-2"},
+    {"mpt", "gpt-2"},
+    {"olmo", "gpt-2"},
+    {"exaone4", "gpt-2"},
+    {"trillion", "gpt-2"},
+    {"modern-bert", "gpt-2"},
+    {"starcoder", "smollm"},
+    {"refact", "smollm"},
+    {"command-r", "smollm"},
+    {"codeshell", "smollm"},
+    {"exaone", "smollm"},
+    {"minerva-7b", "smollm"},
+    {"llama3", "llama-bpe"},
+    {"llama-v3", "llama-bpe"},
+    {"falcon3", "llama-bpe"},
+    {"pixtral", "llama-bpe"},
+    {"lfm2", "llama-bpe"},
+    {"smaug-bpe", "dbrx"},
+    {"chatglm-bpe", "dbrx"},
+    {"glm4", "dbrx"},
+    {"deepseek-r1-qwen", "qwen2"},
+    {"megrez", "qwen2"},
+    {"hunyuan", "stablelm2"},
+    {"solar-open", "stablelm2"},
+    {"llama4", "gpt-4o"},
+    {"kanana2", "gpt-4o"},
+    {"hunyuan-dense", "deepseek-v3"},
+    {"joyai-llm", "deepseek-v3"},
 };
 
 static bool is_name(const char *name, const char *s, size_t n)
@@ -299,11 +322,13 @@ const struct pretok *pretok_find(const char *name, size_t len)
 
 const char *pretok_names(void)
 {
-    return "gpt-2, smollm, llama-bpe, dbrx, qwen2, stablelm2, qwen35, gpt-4o, tekken, deepseek-v3, deepseek-coder, "
+    return "gpt-2, smollm, llama-bpe, dbrx, qwen2, stablelm2, qwen35, gpt-4o, tekken, deepseek-v3, "
+           "deepseek-coder, "
            "falcon, default";
 }
 
-static int split_stage(const struct pretok *p, size_t k, const uint8_t *s, size_t n, pretok_piece *fn, void *ctx)
+static int split_stage(const struct pretok *p, size_t k, const uint8_t *s, size_t n, pretok_piece *fn,
+                       void *ctx)
 {
     if (k == sizeof p->stage / sizeof *p->stage || !p->stage[k].match)
         return fn(ctx, s, n);

@@ -15,7 +15,7 @@ struct pretok {
     struct {
         pretok_match *match;
         unsigned arg;
-    } stage[5]; /* applied one after another, each on the pieces of the one before; ends with NULL */
+    } stage[5];         /* applied one after another, each on the pieces of the one before; ends with NULL */
     bool nfc;           /* the reference tokenizer normalizes to NFC first */
     bool ignore_merges; /* a piece that is a token is that token */
     bool add_bos;       /* when the file does not say */

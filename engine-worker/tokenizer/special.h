@@ -10,7 +10,7 @@ struct special {
         uint32_t child, next;   /* 0 = none */
         uint32_t control, user; /* the token that ends here, VOCAB_NONE = none */
         uint8_t byte;
-    } *nodes;
+    } * nodes;
     uint32_t n, cap;
     uint32_t root[256];
 };

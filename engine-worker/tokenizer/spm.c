@@ -38,7 +38,8 @@ static void fragment_join(void *ctx, uint32_t i, uint32_t j)
     f->len[i] += f->len[j];
 }
 
-static int emit(const struct fragment *f, uint32_t i, uint32_t unknown, struct tok_ids *out, struct vt_err *err)
+static int emit(const struct fragment *f, uint32_t i, uint32_t unknown, struct tok_ids *out,
+                struct vt_err *err)
 {
     const uint32_t id = vocab_word(f->v, f->s + f->at[i], f->len[i]);
     if (id != VOCAB_NONE)
@@ -53,8 +54,8 @@ static int emit(const struct fragment *f, uint32_t i, uint32_t unknown, struct t
     return 0;
 }
 
-int spm_encode(const struct vocab *v, const uint8_t *s, size_t n, bool prefix, uint32_t unknown, struct tok_ids *out,
-               struct vt_err *err)
+int spm_encode(const struct vocab *v, const uint8_t *s, size_t n, bool prefix, uint32_t unknown,
+               struct tok_ids *out, struct vt_err *err)
 {
     if (n == 0)
         return 0;

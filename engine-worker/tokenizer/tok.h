@@ -10,7 +10,7 @@
 struct tok {
     enum { TOK_MODEL_BPE, TOK_MODEL_SPM } model;
     struct vocab vocab;
-    struct bpe bpe;           /* TOK_MODEL_BPE only, as is pre */
+    struct bpe bpe; /* TOK_MODEL_BPE only, as is pre */
     const struct pretok *pre;
     struct special special;
     int32_t purpose[TOK_N_PURPOSES];

@@ -114,8 +114,8 @@ static int load_model(struct tok *t, const struct gguf_file *g, struct vt_err *e
         return -1;
     t->pre = pretok_find(pre, pre_n);
     if (!t->pre)
-        return vt_fail(err, VT_E_PAYLOAD, "tokenizer.ggml.pre '%.*s' is unknown; known are %s", pre_n > 40 ? 40 : (int)pre_n,
-                       pre, pretok_names());
+        return vt_fail(err, VT_E_PAYLOAD, "tokenizer.ggml.pre '%.*s' is unknown; known are %s",
+                       pre_n > 40 ? 40 : (int)pre_n, pre, pretok_names());
     return 0;
 }
 

@@ -32,7 +32,8 @@ void tok_free(struct tok *t); /* t may be NULL */
 
 /* Appends to out; on failure out holds what it held before. Linear in len (n log n in an unbroken word) for every input.
  * Decoding gives the text back byte by byte, unless normalization or a space prefix of the model changed it. */
-int tok_encode(const struct tok *t, const char *text, size_t len, unsigned flags, struct tok_ids *out, struct vt_err *err);
+int tok_encode(const struct tok *t, const char *text, size_t len, unsigned flags, struct tok_ids *out,
+               struct vt_err *err);
 
 /* A text of trusted and untrusted stretches: a stretch goes from the end of the one before to `end`. */
 struct tok_span {
@@ -41,15 +42,22 @@ struct tok_span {
 };
 /* As tok_encode with TOK_PARSE_SPECIAL, but a control token is read only where all of its bytes are trusted: user content
  * cannot speak as the template. The ids of everything else are those of the whole text. The last span ends at len. */
-int tok_encode_spans(const struct tok *t, const char *text, size_t len, const struct tok_span *spans, size_t n_spans,
-                     unsigned flags, struct tok_ids *out, struct vt_err *err);
+int tok_encode_spans(const struct tok *t, const char *text, size_t len, const struct tok_span *spans,
+                     size_t n_spans, unsigned flags, struct tok_ids *out, struct vt_err *err);
 
 /* Raw bytes of a token (control tokens: their text). NULL when id is out of range. */
 const uint8_t *tok_bytes(const struct tok *t, uint32_t id, size_t *len);
 /* The token's text as stored in the file (for /props and logit names). */
 const char *tok_text(const struct tok *t, uint32_t id, size_t *len);
 
-enum tok_kind { TOK_NORMAL = 1, TOK_UNKNOWN = 2, TOK_CONTROL = 3, TOK_USER = 4, TOK_UNUSED = 5, TOK_BYTE = 6 };
+enum tok_kind {
+    TOK_NORMAL = 1,
+    TOK_UNKNOWN = 2,
+    TOK_CONTROL = 3,
+    TOK_USER = 4,
+    TOK_UNUSED = 5,
+    TOK_BYTE = 6
+};
 enum tok_kind tok_kind(const struct tok *t, uint32_t id); /* TOK_UNUSED when id is out of range */
 
 uint32_t tok_n_vocab(const struct tok *t);

@@ -5,30 +5,12 @@
 #include <utf8proc.h>
 
 const uint16_t u_ascii_class[128] = {
-    ['\t'] = U_SP,
-    ['\n'] = U_SP | U_NL,
-    ['\v'] = U_SP,
-    ['\f'] = U_SP,
-    ['\r'] = U_SP | U_NL,
-    [' '] = U_SP,
-    ['!' ... '#'] = U_P,
-    ['$'] = U_S,
-    ['%' ... '*'] = U_P,
-    ['+'] = U_S,
-    [',' ... '/'] = U_P,
-    ['0' ... '9'] = U_N,
-    [':' ... ';'] = U_P,
-    ['<' ... '>'] = U_S,
-    ['?' ... '@'] = U_P,
-    ['A' ... 'Z'] = U_LU,
-    ['[' ... ']'] = U_P,
-    ['^'] = U_S,
-    ['_'] = U_P,
-    ['`'] = U_S,
-    ['a' ... 'z'] = U_LL,
-    ['{'] = U_P,
-    ['|'] = U_S,
-    ['}'] = U_P,
+    ['\t'] = U_SP,        ['\n'] = U_SP | U_NL, ['\v'] = U_SP,       ['\f'] = U_SP,
+    ['\r'] = U_SP | U_NL, [' '] = U_SP,         ['!' ... '#'] = U_P, ['$'] = U_S,
+    ['%' ... '*'] = U_P,  ['+'] = U_S,          [',' ... '/'] = U_P, ['0' ... '9'] = U_N,
+    [':' ... ';'] = U_P,  ['<' ... '>'] = U_S,  ['?' ... '@'] = U_P, ['A' ... 'Z'] = U_LU,
+    ['[' ... ']'] = U_P,  ['^'] = U_S,          ['_'] = U_P,         ['`'] = U_S,
+    ['a' ... 'z'] = U_LL, ['{'] = U_P,          ['|'] = U_S,         ['}'] = U_P,
     ['~'] = U_S,
 };
 
@@ -249,8 +231,8 @@ int u_nfc(const uint8_t *s, size_t n, uint8_t **out, size_t *out_n, struct vt_er
             continue;
         }
         int boundary = 0;
-        const utf8proc_ssize_t k =
-            utf8proc_decompose_char((utf8proc_int32_t)cp, p.v + p.n, 8, UTF8PROC_COMPOSE | UTF8PROC_STABLE, &boundary);
+        const utf8proc_ssize_t k = utf8proc_decompose_char((utf8proc_int32_t)cp, p.v + p.n, 8,
+                                                           UTF8PROC_COMPOSE | UTF8PROC_STABLE, &boundary);
         if (k < 0 || k > 8)
             rc = vt_fail(err, VT_E_INTERNAL, "U+%04X does not decompose", cp);
         else

@@ -15,7 +15,7 @@ static int alphabet_byte(uint32_t cp)
     if (cp < 0x100 || cp > 0x143)
         return -1;
     const int k = (int)cp - 0x100;
-    return k <= 0x20 ? k : k <= 0x41 ? 0x7F + k - 0x21 : 0xAD;
+    return k <= 0x20 ? k : k <= 0x42 ? 0x7F + k - 0x21 : 0xAD;
 }
 
 bool byte_alphabet_decode(const char *s, size_t len, uint8_t *out, size_t *out_len)
@@ -93,9 +93,19 @@ static size_t token_bytes(enum vocab_text how, uint8_t kind, const uint8_t *s, s
 bool vocab_is_end_text(const uint8_t *s, size_t n)
 {
     static const char *const ends[] = {
-        "<|eot_id|>",  "<|im_end|>",    "<|end|>",     "<|return|>", "<|call|>", "<end_of_turn>",
-        "<|endoftext|>", "<|eom_id|>",  "</s>",        "<EOT>",      "<|end_of_text|>",
-        "<\xEF\xBD\x9C" "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
+        "<|eot_id|>",
+        "<|im_end|>",
+        "<|end|>",
+        "<|return|>",
+        "<|call|>",
+        "<end_of_turn>",
+        "<|endoftext|>",
+        "<|eom_id|>",
+        "</s>",
+        "<EOT>",
+        "<|end_of_text|>",
+        "<\xEF\xBD\x9C"
+        "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
     };
     if (n < 4 || s[0] != '<')
         return false;
@@ -119,7 +129,8 @@ static int load_strings(struct vocab *v, const struct gguf_file *g, enum vocab_t
         total += len;
     }
     if (total >= UINT32_MAX)
-        return vt_fail(err, VT_E_PAYLOAD, "%s holds %llu bytes, more than 4 GiB", key, (unsigned long long)total);
+        return vt_fail(err, VT_E_PAYLOAD, "%s holds %llu bytes, more than 4 GiB", key,
+                       (unsigned long long)total);
     v->text.at = malloc(((size_t)v->n + 1) * sizeof(uint32_t));
     v->bytes.at = malloc(((size_t)v->n + 1) * sizeof(uint32_t));
     v->text.data = malloc(total + 1);
@@ -228,7 +239,8 @@ static int load_kinds(struct vocab *v, const struct gguf_file *g, struct vt_err 
     if (found > 0)
         return 0;
     if (n < v->n)
-        return vt_fail(err, VT_E_PAYLOAD, "%s has %llu entries for %u tokens", key, (unsigned long long)n, v->n);
+        return vt_fail(err, VT_E_PAYLOAD, "%s has %llu entries for %u tokens", key, (unsigned long long)n,
+                       v->n);
     for (uint32_t i = 0; i < v->n; i++) {
         uint32_t k = 0;
         if (gguf_arr_u32(g, key, i, &k, err) != 0)
@@ -248,7 +260,8 @@ static int load_scores(struct vocab *v, const struct gguf_file *g, struct vt_err
     if (found)
         return found < 0 ? -1 : 0;
     if (n < v->n)
-        return vt_fail(err, VT_E_PAYLOAD, "%s has %llu entries for %u tokens", key, (unsigned long long)n, v->n);
+        return vt_fail(err, VT_E_PAYLOAD, "%s has %llu entries for %u tokens", key, (unsigned long long)n,
+                       v->n);
     v->score = malloc((size_t)v->n * sizeof(float));
     if (!v->score)
         return vt_fail(err, VT_E_NOMEM, "no memory for %u scores", v->n);
@@ -276,7 +289,8 @@ int vocab_load(struct vocab *v, const struct gguf_file *g, enum vocab_text how, 
         return vt_fail(err, VT_E_PAYLOAD, "%s has %llu entries; at most 16 Mi are supported", key,
                        (unsigned long long)n);
     v->n = (uint32_t)n;
-    if (load_kinds(v, g, err) || load_strings(v, g, how, err) || load_scores(v, g, err) || index_words(v, how, err)) {
+    if (load_kinds(v, g, err) || load_strings(v, g, how, err) || load_scores(v, g, err) ||
+        index_words(v, how, err)) {
         vocab_fini(v);
         return -1;
     }

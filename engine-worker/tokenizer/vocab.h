@@ -14,21 +14,25 @@ struct strings {
     uint32_t *at;
 };
 
-enum vocab_text { VOCAB_BYTE_ALPHABET /* gpt2 */, VOCAB_LOWER_BLOCK /* llama: U+2581 is a space, <0x41> a byte */ };
+enum vocab_text {
+    VOCAB_BYTE_ALPHABET /* gpt2 */,
+    VOCAB_LOWER_BLOCK /* llama: U+2581 is a space, <0x41> a byte */
+};
 
 struct vocab {
     uint32_t n;
     struct strings text; /* as stored */
     struct strings bytes;
-    uint8_t *kind;       /* enum tok_kind */
-    float *score;        /* NULL when the file has none; never NaN */
+    uint8_t *kind; /* enum tok_kind */
+    float *score;  /* NULL when the file has none; never NaN */
     struct slot {
         uint32_t hash, id;
-    } *words; /* open addressing over the bytes of tokens that plain text can become; id VOCAB_NONE = free */
+    } * words; /* open addressing over the bytes of tokens that plain text can become; id VOCAB_NONE = free */
     uint32_t words_mask;
-    uint32_t one[256];     /* the word that is this one byte, or VOCAB_NONE */
-    uint32_t byte_id[256]; /* the token that stands in for a byte without a word (llama: <0x41>; gpt2: the same as one) */
-    uint32_t longest;      /* bytes of the longest word */
+    uint32_t one[256]; /* the word that is this one byte, or VOCAB_NONE */
+    uint32_t byte_id
+        [256]; /* the token that stands in for a byte without a word (llama: <0x41>; gpt2: the same as one) */
+    uint32_t longest; /* bytes of the longest word */
 };
 
 int vocab_load(struct vocab *v, const struct gguf_file *g, enum vocab_text how, struct vt_err *err);

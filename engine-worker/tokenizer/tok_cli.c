@@ -1,0 +1,120 @@
+/* Test program: reads one JSON string a line, writes its ids as a JSON array a line. Options: -s reads control tokens,
+ * -n leaves out normalization, -a adds bos/eos, -t prints what the file says and the load time, -d checks that decoding gives the
+ * input back, -r N encodes the whole input (as raw bytes) N times and reports the speed. */
+#include "tokenizer.h"
+
+#include "clock.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int encode_lines(const struct tok *t, unsigned flags, int check)
+{
+    char *line = NULL;
+    size_t cap = 0;
+    ssize_t n;
+    int rc = 0;
+    struct tok_ids ids = {0};
+    struct vt_err err;
+    while (rc == 0 && (n = getline(&line, &cap, stdin)) > 0) {
+        json_t *v = json_loadb(line, (size_t)n, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
+        if (!json_is_string(v)) {
+            fprintf(stderr, "tok_cli: a line is not a JSON string\n");
+            rc = 65;
+        } else {
+            ids.n = 0;
+            if (tok_encode(t, json_string_value(v), json_string_length(v), flags, &ids, &err)) {
+                fprintf(stderr, "tok_cli: %s\n", err.text);
+                rc = 70;
+            }
+            putchar('[');
+            for (size_t i = 0; i < ids.n; i++)
+                printf(i ? ", %u" : "%u", ids.ids[i]);
+            puts("]");
+            size_t at = 0;
+            for (size_t i = 0; check && i < ids.n; i++) {
+                size_t len;
+                const uint8_t *b = tok_bytes(t, ids.ids[i], &len);
+                if (len > json_string_length(v) - at || memcmp(b, json_string_value(v) + at, len) != 0)
+                    rc = 1;
+                else
+                    at += len;
+            }
+            if (check && at != json_string_length(v))
+                rc = 1;
+        }
+        json_decref(v);
+    }
+    free(line);
+    tok_ids_fini(&ids);
+    return rc;
+}
+
+static int measure(const struct tok *t, unsigned flags, int times)
+{
+    size_t n = 0, cap = 1 << 20;
+    char *text = malloc(cap);
+    for (size_t k; text && (k = fread(text + n, 1, cap - n, stdin)) > 0;)
+        if ((n += k) == cap)
+            text = realloc(text, cap *= 2);
+    if (!text)
+        return 70;
+    struct tok_ids ids = {0};
+    struct vt_err err;
+    const struct vt_clock clock = vt_clock_real();
+    for (int i = 0; i < times; i++) {
+        ids.n = 0;
+        const uint64_t t0 = vt_mono(&clock);
+        if (tok_encode(t, text, n, flags, &ids, &err)) {
+            fprintf(stderr, "tok_cli: %s\n", err.text);
+            return 70;
+        }
+        const double us = (double)(vt_mono(&clock) - t0);
+        printf("%zu bytes, %zu ids, %.1f ms, %.2f MB/s\n", n, ids.n, us / 1e3, (double)n / us);
+    }
+    tok_ids_fini(&ids);
+    free(text);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    unsigned flags = 0;
+    int opt, times = 0, check = 0, tell = 0;
+    while ((opt = getopt(argc, argv, "snatdr:")) != -1) {
+        switch (opt) {
+        case 's': flags |= TOK_PARSE_SPECIAL; break;
+        case 'n': flags |= TOK_AS_IS; break;
+        case 'a': flags |= TOK_ADD_SPECIAL; break;
+        case 't': tell = 1; break;
+        case 'd': check = 1; break;
+        case 'r': times = atoi(optarg); break;
+        default: return 64;
+        }
+    }
+    if (optind + 1 != argc) {
+        fprintf(stderr, "usage: tok_cli [-snatd] [-r N] FILE.gguf < lines\n");
+        return 64;
+    }
+    const struct vt_clock clock = vt_clock_real();
+    struct gguf_file *g;
+    struct tok *t;
+    struct vt_err err;
+    const uint64_t t0 = vt_mono(&clock);
+    if (gguf_open(&g, argv[optind], true, &err) || tok_load(&t, g, &err)) {
+        fprintf(stderr, "tok_cli: %s\n", err.text);
+        return vt_err_exit(&err);
+    }
+    gguf_close(g);
+    int rc = 0;
+    if (tell)
+        printf("%u tokens, bos %d, eos %d, loaded in %.1f ms\n", tok_n_vocab(t), tok_bos(t), tok_eos(t),
+               (double)(vt_mono(&clock) - t0) / 1e3);
+    else
+        rc = times ? measure(t, flags, times) : encode_lines(t, flags, check);
+    tok_free(t);
+    return rc;
+}
