@@ -1,0 +1,245 @@
+#!/usr/bin/env python3
+"""Runs every test: run.py [STAGE...]   stages: unit asan lint fuzz appliance faults units (all, in this order).
+
+`./vitriol test` installs the packages and builds before it comes here. Each stage prints its time; the last line is
+'N passed, N failed, N skipped' over all stages, and the exit code is 1 when anything failed.
+Environment: FUZZ_SECONDS (60) for each fuzz target.
+"""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+
+TOP = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), '..'))
+BUILD = os.path.join(TOP, 'build')
+FUZZ_SECONDS = int(os.environ.get('FUZZ_SECONDS', '60'))
+VENV = os.path.join(TOP, '.venv')
+SAN_ENV = {'ASAN_OPTIONS': 'detect_leaks=1:abort_on_error=0:allocator_may_return_null=1',
+           'UBSAN_OPTIONS': 'print_stacktrace=1:halt_on_error=1'}
+
+
+class Counts:
+    def __init__(self):
+        self.passed = self.failed = self.skipped = 0
+        self.names = []
+
+    def fail(self, name):
+        self.failed += 1
+        self.names.append(name)
+
+    def add(self, o):
+        self.passed += o.passed
+        self.failed += o.failed
+        self.skipped += o.skipped
+        self.names += o.names
+
+
+def sh(argv, log, **kw):
+    """Runs a command into a log file; on failure prints the end of it. True when it went well."""
+    with open(log, 'w') as f:
+        rc = subprocess.call(argv, stdin=subprocess.DEVNULL, stdout=f, stderr=subprocess.STDOUT, **kw)
+    if rc:
+        with open(log, errors='replace') as f:
+            sys.stdout.write(''.join(f.readlines()[-60:]))
+        print('failed with %d: %s (log: %s)' % (rc, ' '.join(argv), log), flush=True)
+    return rc == 0
+
+
+def setup(tree, options, env=None):
+    """Makes a build tree once; rebuilds it from nothing when the clone has moved."""
+    mark = os.path.join(tree, '.top')
+    if os.path.exists(mark):
+        with open(mark) as f:
+            if f.read() != TOP:
+                shutil.rmtree(tree)
+    if os.path.exists(os.path.join(tree, 'build.ninja')):
+        return True
+    if not sh(['meson', 'setup', tree, TOP] + options, tree + '.setup.log', env=dict(os.environ, **(env or {}))):
+        return False
+    with open(mark, 'w') as f:
+        f.write(TOP)
+    return True
+
+
+def meson_tests(tree, suites, env=None, label=''):
+    c = Counts()
+    argv = ['meson', 'test', '-C', tree, '--no-rebuild', '--print-errorlogs', '--num-processes', '2']
+    for s in suites:
+        argv += ['--suite', s]
+    log = os.path.join(tree, 'meson-logs', 'testlog.json')
+    if os.path.exists(log):
+        os.unlink(log)
+    subprocess.call(argv, stdin=subprocess.DEVNULL, env=dict(os.environ, **(env or {})))
+    if not os.path.exists(log):
+        c.fail(label + 'meson test wrote no log')
+        return c
+    with open(log) as f:
+        for line in f:
+            t = json.loads(line)
+            if t['result'] in ('OK', 'EXPECTEDFAIL'):
+                c.passed += 1
+            elif t['result'] == 'SKIP':
+                c.skipped += 1
+            else:
+                c.fail(label + t['name'])
+    return c
+
+
+def stage_unit():
+    return meson_tests(BUILD, ['unit', 'slow'])
+
+
+def stage_asan():
+    c, tree = Counts(), os.path.join(TOP, 'build-asan')
+    if not setup(tree, ['-Db_sanitize=address,undefined', '-Dbuildtype=debugoptimized', '-Db_lundef=false']) or \
+            not sh(['ninja', '-C', tree], tree + '.log'):
+        c.fail('build with ASan and UBSan')
+        return c
+    return meson_tests(tree, ['unit'], SAN_ENV, 'asan: ')
+
+
+def stage_fuzz():
+    c, tree = Counts(), os.path.join(TOP, 'build-fuzz')
+    options = ['-Dfuzz=true', '-Db_sanitize=address,undefined', '-Dbuildtype=debugoptimized', '-Db_lundef=false']
+    if not setup(tree, options, {'CC': 'clang'}):
+        c.fail('set-up of the fuzz build')
+        return c
+    intro = json.loads(subprocess.check_output(['meson', 'introspect', tree, '--targets'], text=True))
+    targets = sorted((t['name'], t['filename'][0]) for t in intro if t['name'].startswith('fuzz_'))
+    if not targets:
+        c.fail('no fuzz target')
+        return c
+    rel = [os.path.relpath(path, tree) for _, path in targets]
+    if not sh(['ninja', '-C', tree] + rel, tree + '.log'):
+        c.fail('fuzz build')
+        return c
+    work = os.path.join(tree, 'work')
+    os.makedirs(work, exist_ok=True)
+    subprocess.check_call([sys.executable, os.path.join(TOP, 'tests', 'fuzz', 'dictionary.py'), work])
+    running, queue = [], list(targets)
+    while queue or running:
+        while queue and len(running) < 2:
+            name, path = queue.pop(0)
+            running.append((name,) + fuzz_start(name, path, work))
+        time.sleep(0.5)
+        for r in list(running):
+            name, proc, log = r
+            if proc.poll() is None:
+                continue
+            running.remove(r)
+            if proc.returncode == 0:
+                c.passed += 1
+            else:
+                with open(log, errors='replace') as f:
+                    sys.stdout.write(''.join(f.readlines()[-40:]))
+                c.fail('%s (log: %s)' % (name, log))
+            print('  %s: %s' % (name, fuzz_summary(log)), flush=True)
+    return c
+
+
+def fuzz_start(name, path, work):
+    corpus, log = os.path.join(work, name + '.corpus'), os.path.join(work, name + '.log')
+    os.makedirs(corpus, exist_ok=True)
+    argv = [path, '-max_total_time=%d' % FUZZ_SECONDS, '-timeout=20', '-rss_limit_mb=2048', '-print_final_stats=1',
+            '-artifact_prefix=%s/%s.' % (work, name), corpus]
+    seeds = os.path.join(TOP, 'tests', 'fuzz', 'seeds', name)
+    if os.path.isdir(seeds):
+        argv.append(seeds)
+    words = os.path.join(work, name + '.dict')
+    if os.path.exists(words):
+        argv.append('-dict=' + words)
+    f = open(log, 'w')
+    return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=f, stderr=f, env=dict(os.environ, **SAN_ENV)), log
+
+
+def fuzz_summary(log):
+    with open(log, errors='replace') as f:
+        stat = dict(ln.split(':', 1) for ln in f if ln.startswith('stat::') for ln in [ln[6:]])
+    return '%s runs' % stat.get('number_of_executed_units', '?').strip()
+
+
+def venv():
+    """The Python environment of the tests, with exact versions; made once for each requirements.txt."""
+    req = os.path.join(TOP, 'tests', 'requirements.txt')
+    mark = os.path.join(VENV, '.requirements')
+    with open(req) as f:
+        want = f.read()
+    if os.path.exists(mark):
+        with open(mark) as f:
+            if f.read() == want:
+                return True
+    python = '/usr/bin/python3' if os.path.exists('/usr/bin/python3') else sys.executable
+    shutil.rmtree(VENV, ignore_errors=True)
+    log = os.path.join(BUILD, 'venv.log')
+    if not sh([python, '-m', 'venv', VENV], log) or \
+            not sh([os.path.join(VENV, 'bin', 'pip'), 'install', '--disable-pip-version-check', '-q', '-r', req], log):
+        return False
+    with open(mark, 'w') as f:
+        f.write(want)
+    return True
+
+
+def pytest(folder):
+    c = Counts()
+    if not venv():
+        c.fail('Python environment of the tests')
+        return c
+    xml = os.path.join(BUILD, 'pytest-%s.xml' % folder)
+    if os.path.exists(xml):
+        os.unlink(xml)
+    subprocess.call([os.path.join(VENV, 'bin', 'python'), '-m', 'pytest', '-q', '--durations=12', '--junitxml', xml,
+                     os.path.join(TOP, 'tests', folder)], stdin=subprocess.DEVNULL, cwd=TOP)
+    if not os.path.exists(xml):
+        c.fail('pytest %s wrote no result' % folder)
+        return c
+    cases = list(ET.parse(xml).getroot().iter('testcase'))
+    for t in cases:
+        if t.find('failure') is not None or t.find('error') is not None:
+            c.fail('%s::%s' % (t.get('classname'), t.get('name')))
+        elif t.find('skipped') is not None:
+            c.skipped += 1
+        else:
+            c.passed += 1
+    if not cases:
+        c.fail('pytest %s ran no test' % folder)
+    return c
+
+
+STAGES = {
+    'unit': stage_unit,
+    'asan': stage_asan,
+    'lint': lambda: pytest('lint'),
+    'fuzz': stage_fuzz,
+    'appliance': lambda: pytest('appliance'),
+    'faults': lambda: pytest('faults'),
+    'units': lambda: pytest('units'),
+}
+
+
+def main():
+    names = sys.argv[1:] or list(STAGES)
+    bad = [n for n in names if n not in STAGES]
+    if bad:
+        sys.exit('unknown stage %s; there are: %s' % (', '.join(bad), ' '.join(STAGES)))
+    total, times = Counts(), []
+    for n in names:
+        print('== %s' % n, flush=True)
+        t0 = time.monotonic()
+        c = STAGES[n]()
+        times.append((n, time.monotonic() - t0, c))
+        total.add(c)
+        print('== %s: %d passed, %d failed, %d skipped in %.0f s' % (n, c.passed, c.failed, c.skipped, times[-1][1]),
+              flush=True)
+    print()
+    for n, t, c in times:
+        print('%-10s %5.0f s   %d passed, %d failed, %d skipped' % (n, t, c.passed, c.failed, c.skipped))
+    for n in total.names:
+        print('FAILED: ' + n)
+    print('%d passed, %d failed, %d skipped' % (total.passed, total.failed, total.skipped), flush=True)
+    sys.exit(1 if total.failed else 0)
+
+
+main()
