@@ -1,15 +1,16 @@
-/* Backend: the operations of a forward pass on batches of rows. ref.c is the plain C specification; the vector versions
- * must equal it within the bounds that tests/unit/test_backend.c states.
+/* Backend: the operations of a forward pass on batches of rows. ref.c is the plain C specification; the
+ * vector versions must equal it within the bounds that tests/unit/test_backend.c states.
  *
- * Shapes: a batch is T rows of float32, row-major, contiguous ([T][n]). A weight {n_in, n_out} is n_out rows of n_in values
- * in the file's own block layout.
+ * Shapes: a batch is T rows of float32, row-major, contiguous ([T][n]). A weight {n_in, n_out} is n_out rows
+ * of n_in values in the file's own block layout.
  *
- * The invariance law: a row's result never depends on the other rows of the batch, on T, on the chunking of a prompt or on
- * the number of threads. Every version of an operation sums in an order that depends only on the row's own shape. (This is
- * what makes "same greedy text alone and with seven neighbours" a property and not a hope.)
+ * The invariance law: a row's result never depends on the other rows of the batch, on T, on the chunking of a
+ * prompt or on the number of threads. Every version of an operation sums in an order that depends only on the
+ * row's own shape. (This is what makes "same greedy text alone and with seven neighbours" a property and not
+ * a hope.)
  *
- * Ops are called from one thread and spread over the pool themselves. They do not allocate, except through scratch that
- * be_new sized. */
+ * Ops are called from one thread and spread over the pool themselves. They do not allocate, except through
+ * scratch that be_new sized. */
 #ifndef BACKEND_H
 #define BACKEND_H
 
@@ -22,8 +23,8 @@
 /* ---- pool ---- */
 
 struct be_pool;
-/* n threads in all, the caller being one of them. Workers sleep between calls (no busy burn when idle). 0: one per usable
- * core. */
+/* n threads in all, the caller being one of them. Workers sleep between calls (no busy burn when idle). 0:
+ * one per usable core. */
 int be_pool_new(struct be_pool **out, int n, struct vt_err *err);
 void be_pool_free(struct be_pool *p);
 int be_pool_threads(const struct be_pool *p);
@@ -52,13 +53,15 @@ struct be_weight {
 /* True when be_matmul can read the type. */
 bool be_type_ok(uint32_t type);
 
-/* Prepares scratch so that no later call with up to max_rows rows and rows of up to max_in values allocates. */
+/* Prepares scratch so that no later call with up to max_rows rows and rows of up to max_in values allocates.
+ */
 int be_reserve(struct be *b, int64_t max_rows, int64_t max_in, struct vt_err *err);
 
 /* y[T][n_out] = x[T][n_in] · Wᵀ. y must not overlap x. */
 void be_matmul(struct be *b, float *y, const struct be_weight *w, const float *x, int64_t T);
 /* Several weights over the same x (q, k, v; gate, up): one pass, x is prepared once. */
-void be_matmul_n(struct be *b, float *const *y, const struct be_weight *const *w, int n, const float *x, int64_t T);
+void be_matmul_n(struct be *b, float *const *y, const struct be_weight *const *w, int n, const float *x,
+                 int64_t T);
 
 /* out[n] = row `row` of w, dequantized exactly. */
 void be_get_row(struct be *b, float *out, const struct be_weight *w, int64_t row);
@@ -75,10 +78,10 @@ void be_silu_mul(struct be *b, float *g, const float *u, int64_t T, int64_t n);
 void be_sigmoid_gate(struct be *b, float *x, const float *g, int64_t g_stride, int64_t T, int64_t n);
 
 struct be_rope {
-    int n_rot;          /* rotated channels, the first of each head */
-    bool interleaved;   /* NORM pairs (2i, 2i+1); else NEOX pairs (i, i + n_rot/2) */
-    const float *freq;  /* [n_rot/2] angle per position, all scaling applied */
-    float mscale;       /* multiplies cos and sin; 1 without YaRN */
+    int n_rot;         /* rotated channels, the first of each head */
+    bool interleaved;  /* NORM pairs (2i, 2i+1); else NEOX pairs (i, i + n_rot/2) */
+    const float *freq; /* [n_rot/2] angle per position, all scaling applied */
+    float mscale;      /* multiplies cos and sin; 1 without YaRN */
 };
 /* In place on x[T][row_stride], n_head heads of head_dim at head stride head_stride; pos[T]. */
 void be_rope(struct be *b, float *x, int64_t T, int64_t row_stride, int n_head, int64_t head_stride,
@@ -92,32 +95,35 @@ void be_rope(struct be *b, float *x, int64_t T, int64_t row_stride, int n_head, 
 struct be_attn {
     int n_head, n_kv_head, d, dv;
     float scale;
-    int32_t window;  /* sliding window in tokens, 0 = none */
-    float softcap;   /* 0 = none */
+    int32_t window; /* sliding window in tokens, 0 = none */
+    float softcap;  /* 0 = none */
 };
 /* One run of consecutive query rows of one sequence. */
 struct be_attn_run {
-    int64_t row0, n_rows;           /* rows of the batch */
-    int32_t pos0;                   /* position of the first row */
-    uint16_t *const *k_pages;       /* [pages] of this sequence and layer */
+    int64_t row0, n_rows;     /* rows of the batch */
+    int32_t pos0;             /* position of the first row */
+    uint16_t *const *k_pages; /* [pages] of this sequence and layer */
     uint16_t *const *v_pages;
 };
 /* Writes K and V rows (float) of a run into its pages, as f16. k: [T][n_kv_head*d], v: [T][n_kv_head*dv]. */
-void be_kv_write(struct be *b, const struct be_attn *a, const struct be_attn_run *run, const float *k, const float *v);
-/* out[T][n_head*dv]; q: [T][n_head*d] (already roped). Causal: row at position p sees keys 0..p. All runs in one call. */
-void be_attention(struct be *b, float *out, const float *q, const struct be_attn *a, const struct be_attn_run *runs,
-                  int n_runs);
+void be_kv_write(struct be *b, const struct be_attn *a, const struct be_attn_run *run, const float *k,
+                 const float *v);
+/* out[T][n_head*dv]; q: [T][n_head*d] (already roped). Causal: row at position p sees keys 0..p. All runs in
+ * one call. */
+void be_attention(struct be *b, float *out, const float *q, const struct be_attn *a,
+                  const struct be_attn_run *runs, int n_runs);
 
 /* ---- gated delta net (Yang et al., "Gated Delta Networks", arXiv:2412.06464) ---- */
 
 struct be_delta {
-    int n_k_head, n_v_head, dk, dv; /* value head j reads key head j % n_k_head, or j / (n_v/n_k) when grouped */
-    int conv_k;                     /* taps */
+    int n_k_head, n_v_head, dk,
+        dv;     /* value head j reads key head j % n_k_head, or j / (n_v/n_k) when grouped */
+    int conv_k; /* taps */
     bool grouped;
-    float eps;                      /* of the gated norm */
-    const float *conv_w;            /* [cd][conv_k], newest tap last; cd = 2*n_k*dk + n_v*dv */
-    const float *dt_bias, *a;       /* [n_v]; a is already -exp(A_log) */
-    const float *norm_w;            /* [dv] */
+    float eps;                /* of the gated norm */
+    const float *conv_w;      /* [cd][conv_k], newest tap last; cd = 2*n_k*dk + n_v*dv */
+    const float *dt_bias, *a; /* [n_v]; a is already -exp(A_log) */
+    const float *norm_w;      /* [dv] */
 };
 /* State of one layer of one sequence: conv [conv_k-1][cd] oldest first, then S [n_v][dk][dv]; float32. */
 size_t be_delta_state_floats(const struct be_delta *d);
@@ -125,10 +131,11 @@ struct be_delta_run {
     int64_t row0, n_rows;
     float *state; /* be_delta_state_floats; read and written */
 };
-/* u [T][cd] (pre-convolution), z [T][n_v*dv], bt [T][n_v], at [T][n_v] → out [T][n_v*dv], gated and normed, ready for
- * ssm_out. Serial in time per sequence, so that chunking cannot change a bit. u may be overwritten. */
-void be_delta_net(struct be *b, float *out, const struct be_delta *d, float *u, const float *z, const float *bt,
-                  const float *at, const struct be_delta_run *runs, int n_runs);
+/* u [T][cd] (pre-convolution), z [T][n_v*dv], bt [T][n_v], at [T][n_v] → out [T][n_v*dv], gated and normed,
+ * ready for ssm_out. Serial in time per sequence, so that chunking cannot change a bit. u may be overwritten.
+ */
+void be_delta_net(struct be *b, float *out, const struct be_delta *d, float *u, const float *z,
+                  const float *bt, const float *at, const struct be_delta_run *runs, int n_runs);
 
 /* Index of the largest of n values (first on ties) — greedy sampling. */
 int64_t be_argmax(const float *x, int64_t n);

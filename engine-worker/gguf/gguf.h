@@ -46,7 +46,10 @@ enum ggml_type {
     GT_Q4_K = 12,
     GT_Q5_K = 13,
     GT_Q6_K = 14,
-    GT_BF16 = 30
+    GT_IQ4_NL = 20,
+    GT_IQ4_XS = 23,
+    GT_BF16 = 30,
+    GT_MXFP4 = 39
 };
 
 struct gguf_tensor {
@@ -89,6 +92,8 @@ const struct gguf_tensor *gguf_tensor(const struct gguf_file *f, const char *nam
 
 /* Bytes of a row of n values of a type; 0 when the type is unknown or n is not a multiple of its block. */
 uint64_t ggml_row_bytes(uint32_t type, uint64_t n);
+/* Values and bytes of a block; false (and zeros) when the type is unknown. */
+bool ggml_block(uint32_t type, int64_t *values, int64_t *bytes);
 const char *ggml_type_name(uint32_t type); /* "Q4_K"; "unknown type" for others */
 
 /* For tools: every key with type, count and a short value; every tensor. */

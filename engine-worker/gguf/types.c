@@ -34,6 +34,14 @@ uint64_t ggml_row_bytes(uint32_t type, uint64_t n)
     return bytes;
 }
 
+bool ggml_block(uint32_t type, int64_t *values, int64_t *bytes)
+{
+    const struct ggml_type_info *t = ggml_type_info(type);
+    *values = t != NULL ? t->block : 0;
+    *bytes = t != NULL ? t->bytes : 0;
+    return t != NULL;
+}
+
 const char *ggml_type_name(uint32_t type)
 {
     const struct ggml_type_info *t = ggml_type_info(type);

@@ -1,0 +1,83 @@
+#include "internal.h"
+
+/* Operations that take each row by itself: the driver hands ranges of rows to the pool. */
+struct rows {
+    struct be *b;
+    void (*one)(const struct rows *r, int64_t t);
+    float *y;
+    const float *x, *w;
+    int64_t T, n, stride;
+    float eps;
+    int64_t per_piece;
+};
+
+static void rows_piece(void *arg, int64_t i)
+{
+    const struct rows *r = arg;
+    int64_t end = (i + 1) * r->per_piece;
+    for (int64_t t = i * r->per_piece; t < end && t < r->T; t++)
+        r->one(r, t);
+}
+
+/* cost: nanoseconds per 16 values, roughly */
+static void run_rows(struct rows *r, int64_t cost)
+{
+    int64_t n = be_pieces(r->b, r->T, r->T * r->n * cost / 16);
+    if (r->T <= 0)
+        return;
+    r->per_piece = (r->T + n - 1) / n;
+    be_pool_run(r->b->pool, rows_piece, r, n);
+}
+
+static void one_rmsnorm(const struct rows *r, int64_t t)
+{
+    r->b->k->rmsnorm(r->y + t * r->n, r->x + t * r->n, r->w, r->n, r->eps);
+}
+
+void be_rmsnorm(struct be *b, float *y, const float *x, const float *w, int64_t T, int64_t n, float eps)
+{
+    struct rows r = {.b = b, .one = one_rmsnorm, .y = y, .x = x, .w = w, .T = T, .n = n, .eps = eps};
+    run_rows(&r, 2);
+}
+
+static void one_add(const struct rows *r, int64_t t)
+{
+    r->b->k->add(r->y + t * r->n, r->x + t * r->n, r->n);
+}
+
+void be_add(struct be *b, float *y, const float *x, int64_t T, int64_t n)
+{
+    struct rows r = {.b = b, .one = one_add, .y = y, .x = x, .T = T, .n = n};
+    run_rows(&r, 1);
+}
+
+static void one_silu_mul(const struct rows *r, int64_t t)
+{
+    r->b->k->silu_mul(r->y + t * r->n, r->x + t * r->n, r->n);
+}
+
+void be_silu_mul(struct be *b, float *g, const float *u, int64_t T, int64_t n)
+{
+    struct rows r = {.b = b, .one = one_silu_mul, .y = g, .x = u, .T = T, .n = n};
+    run_rows(&r, 8);
+}
+
+static void one_sigmoid_gate(const struct rows *r, int64_t t)
+{
+    r->b->k->sigmoid_gate(r->y + t * r->n, r->x + t * r->stride, r->n);
+}
+
+void be_sigmoid_gate(struct be *b, float *x, const float *g, int64_t g_stride, int64_t T, int64_t n)
+{
+    struct rows r = {.b = b, .one = one_sigmoid_gate, .y = x, .x = g, .T = T, .n = n, .stride = g_stride};
+    run_rows(&r, 8);
+}
+
+int64_t be_argmax(const float *x, int64_t n)
+{
+    int64_t best = 0;
+    for (int64_t i = 1; i < n; i++)
+        if (x[i] > x[best])
+            best = i;
+    return best;
+}
