@@ -1,7 +1,7 @@
 /* Child: what every child process of vitriold (engine, store, gateway, shield) shares: its arguments, the nonce, the
  * lifeline with HELLO, WELCOME, beats and orders, and the data links that LINK_OPEN mints. One sd-event loop, main thread.
  *
- * argv of a child:  PROGRAM --name engine0 --gen 7 --lifeline PATH [--http-fds N] [--set section.key=value]…
+ * argv of a child:  PROGRAM --name engine0 --gen 7 --lifeline PATH [--http-fds N] [--set section.key=value]… [EXTRA]
  * Descriptors: 0 /dev/null, 1 and 2 the log pipe, 3 the nonce pipe (16 bytes), 4… HTTP listening sockets (gateway only). */
 #ifndef VT_LINK_H
 #define VT_LINK_H
@@ -24,10 +24,12 @@ struct vt_child_args {
     const char *lifeline;
     uint32_t gen;
     int http_fds;
+    const char *extra; /* the one argument that is no option, or NULL; most programs refuse it */
     uint8_t nonce[VT_NONCE_LEN];
 };
 
-/* Parses argv, applies every --set to cfg (origin "command line"), reads the nonce from descriptor 3 and closes it. */
+/* Parses argv, applies every --set to cfg (origin "command line"), reads the nonce from descriptor 3 and closes it. A
+ * nonce that does not come within 5 s is an error. */
 int vt_child_args(struct vt_child_args *a, int argc, char **argv, struct vt_config *cfg, struct vt_err *err);
 
 struct vt_child;
@@ -46,13 +48,16 @@ struct vt_child_ops {
     void (*on_link_up)(void *arg, struct vt_link *link, const char *peer_role, void *bulk, size_t bulk_bytes);
     void (*on_link)(void *arg, struct vt_link *link, const struct vt_frame *f);
     void (*on_link_down)(void *arg, struct vt_link *link);
-    /* The supervisor is gone (lifeline lost for 5 s, or its process ended). Default (NULL): exit 85 at once. */
+    /* The supervisor is gone (lifeline lost for 5 s, or its process ended). Default (NULL): the loop ends with 85. Where
+     * it is set, SIGALRM ends the process 3 s later. */
     void (*on_orphan)(void *arg);
 };
 
 /* Makes the child: dials the lifeline, repeats HELLO every 250 ms for up to 5 s, sends beats each second after WELCOME.
- * role: "engine", "store", "gateway". Arms the parent-death signal and the SIGTERM rule (obeyed only when the parent is
- * gone). ev, log and clock are borrowed. */
+ * role: "engine", "store", "gateway", "shield". Arms the parent-death signal (SIGKILL for engine and store) and the signal
+ * rule: SIGTERM, SIGINT and SIGHUP are obeyed only when the parent is gone, else they become a NOTE. Blocks these signals
+ * and ignores SIGPIPE, so it comes before any thread. Files and sockets of links are made below the lifeline's folder only.
+ * ev, log and clock are borrowed. When the supervisor refuses the child, the loop ends with exit code 76. */
 int vt_child_new(struct vt_child **out, sd_event *ev, const struct vt_child_args *a, const char *role, uint64_t caps,
                  const struct vt_child_ops *ops, void *arg, struct vt_log *log, const struct vt_clock *clock,
                  struct vt_err *err);
@@ -67,8 +72,12 @@ void vt_child_note(struct vt_child *c, unsigned event, const char *key, const ch
 /* Best effort FATAL, then the caller exits with vt_err_exit(err). */
 void vt_child_fatal(struct vt_child *c, const struct vt_err *err);
 
-/* Data links. send returns -1 when the queue is full (VT_E_BUSY): keep the work and try again when on_link_writable or the
- * next loop turn comes. */
+/* A lifeline frame that finds the queue full is kept and sent in order later, except BEAT and telemetry, which are dropped:
+ * a stopped supervisor blocks nobody.
+ * Frames of another link or a kind unknown here that were dropped so far. */
+uint64_t vt_child_stale(const struct vt_child *c);
+
+/* Data links. send returns -1 when the queue is full (VT_E_BUSY): keep the work and try again a little later. */
 struct vt_enc *vt_link_begin(struct vt_link *l, uint8_t type, uint64_t id);
 int vt_link_send(struct vt_link *l, struct vt_err *err);
 uint32_t vt_link_id(const struct vt_link *l);
@@ -76,6 +85,14 @@ void *vt_link_user(const struct vt_link *l);
 void vt_link_set_user(struct vt_link *l, void *user);
 /* Protocol error: closes the link, tells vitriold (LINK_STATE down, why). on_link_down is called. */
 void vt_link_fail(struct vt_link *l, const struct vt_err *why);
+
+/* Events of NOTE. */
+enum {
+    VT_NOTE_SIGNAL = 1,          /* signal=…: somebody sent a signal that only the supervisor's death gives meaning */
+    VT_NOTE_RESTORE_USELESS = 2, /* slot=…, restored=…, reused=… */
+    VT_NOTE_SAVE_REFUSED = 3,    /* slot=…, why=… */
+    VT_NOTE_PEER_STUCK = 4,      /* link=…: the peer does not read */
+};
 
 /* Phases of a loading engine, key `phase` of PHASE. */
 enum { VT_PHASE_WEIGHTS = 1, VT_PHASE_KV = 2, VT_PHASE_GRAPHS = 3, VT_PHASE_RESTORE = 4, VT_PHASE_SELFTEST = 5 };

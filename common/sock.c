@@ -1,0 +1,254 @@
+#include "sock.h"
+
+#include <nng/nng.h>
+#include <nng/protocol/pair0/pair.h>
+#include <nng/transport/ipc/ipc.h>
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PATH_MAX_LEN 107 /* what the kernel takes less the NUL */
+#define SEND_MS      2000
+#define REDIAL_MIN   50
+#define REDIAL_MAX   1000
+
+struct vt_sock {
+    nng_socket s;
+    struct vt_sock_opts o;
+    int recv_fd, event_fd;
+    char path[PATH_MAX_LEN + 1];
+    bool listener;
+    /* Written by the library's threads under its socket lock, read by the owner: hence atomic, and nothing else. */
+    atomic_uint events;
+    atomic_int up_pipe; /* id of the one pipe that counts; 0: none */
+    atomic_ullong peer; /* uid and pid of the newest peer */
+};
+
+static int nng_fail(struct vt_err *err, int code, const char *what, const char *path, int rv)
+{
+    return vt_fail(err, code, "%s %s: %s", what, path, nng_strerror(rv));
+}
+
+static void tell(struct vt_sock *s, unsigned event)
+{
+    static const uint64_t one = 1;
+    atomic_fetch_or(&s->events, event);
+    if (write(s->event_fd, &one, sizeof one) < 0) {
+        /* Only a full counter fails, and then the descriptor is readable anyway. */
+    }
+}
+
+static bool peer_ok(struct vt_sock *s, nng_pipe p)
+{
+    uint64_t uid = UINT32_MAX, pid = 0;
+    bool known = nng_pipe_get_uint64(p, NNG_OPT_IPC_PEER_UID, &uid) == 0 &&
+                 nng_pipe_get_uint64(p, NNG_OPT_IPC_PEER_PID, &pid) == 0;
+    atomic_store(&s->peer, uid << 32 | (uint32_t)pid);
+    if (!known)
+        return s->o.peer_uid == (uid_t)-1 && s->o.peer_pid == 0;
+    return (s->o.peer_uid == (uid_t)-1 || uid == s->o.peer_uid) &&
+           (s->o.peer_pid == 0 || pid == (uint64_t)s->o.peer_pid);
+}
+
+/* Runs in a thread of the library that holds the socket's lock. A second peer of a PAIR socket shows up before it is
+ * turned away and disappears after; only the pipe that came through counts. */
+static void on_pipe(nng_pipe p, nng_pipe_ev ev, void *arg)
+{
+    struct vt_sock *s = arg;
+    int id = nng_pipe_id(p), none = 0;
+    if (ev == NNG_PIPE_EV_ADD_PRE) {
+        if (peer_ok(s, p))
+            return;
+        nng_pipe_close(p);
+        tell(s, VT_SOCK_REFUSED);
+    } else if (ev == NNG_PIPE_EV_ADD_POST) {
+        if (atomic_compare_exchange_strong(&s->up_pipe, &none, id))
+            tell(s, VT_SOCK_UP);
+    } else if (atomic_compare_exchange_strong(&s->up_pipe, &id, 0)) {
+        tell(s, VT_SOCK_DOWN);
+    }
+}
+
+static int set_options(struct vt_sock *s)
+{
+    int rv = nng_socket_set_size(s->s, NNG_OPT_RECVMAXSZ, s->o.max_frame);
+    rv |= nng_socket_set_ms(s->s, NNG_OPT_RECVTIMEO, SEND_MS);
+    rv |= nng_socket_set_ms(s->s, NNG_OPT_SENDTIMEO, SEND_MS);
+    rv |= nng_socket_set_int(s->s, NNG_OPT_RECVBUF, s->o.queue);
+    rv |= nng_socket_set_int(s->s, NNG_OPT_SENDBUF, s->o.queue);
+    rv |= nng_socket_set_ms(s->s, NNG_OPT_RECONNMINT, REDIAL_MIN);
+    rv |= nng_socket_set_ms(s->s, NNG_OPT_RECONNMAXT, REDIAL_MAX);
+    rv |= nng_pipe_notify(s->s, NNG_PIPE_EV_ADD_PRE, on_pipe, s);
+    rv |= nng_pipe_notify(s->s, NNG_PIPE_EV_ADD_POST, on_pipe, s);
+    rv |= nng_pipe_notify(s->s, NNG_PIPE_EV_REM_POST, on_pipe, s);
+    rv |= nng_socket_get_int(s->s, NNG_OPT_RECVFD, &s->recv_fd);
+    return rv;
+}
+
+/* The library starts its threads with the first socket. They must never run a signal handler of the program. */
+static int open_pair(nng_socket *s)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rv = nng_pair0_open(s);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rv;
+}
+
+static int make(struct vt_sock **out, const char *path, const struct vt_sock_opts *o, struct vt_err *err)
+{
+    *out = NULL;
+    if (path[0] != '/' || strlen(path) > PATH_MAX_LEN)
+        return vt_fail(err, VT_E_CONFIG, "socket path %s: must be absolute and at most %d bytes long", path, PATH_MAX_LEN);
+    struct vt_sock *s = calloc(1, sizeof *s);
+    if (s == NULL)
+        return vt_fail(err, VT_E_NOMEM, "no memory for the socket %s", path);
+    s->o = *o;
+    snprintf(s->path, sizeof s->path, "%s", path);
+    s->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (s->event_fd < 0) {
+        free(s);
+        return vt_fail_errno(err, VT_E_OS, "event descriptor for the socket %s", path);
+    }
+    int rv = open_pair(&s->s);
+    if (rv != 0) {
+        close(s->event_fd);
+        free(s);
+        return nng_fail(err, VT_E_OS, "open socket", path, rv);
+    }
+    if (set_options(s) != 0) {
+        vt_sock_close(s);
+        return vt_fail(err, VT_E_OS, "socket %s: an option of the library is not what it was", path);
+    }
+    *out = s;
+    return 0;
+}
+
+int vt_sock_listen(struct vt_sock **out, const char *path, const struct vt_sock_opts *o, struct vt_err *err)
+{
+    struct stat st;
+    char url[PATH_MAX_LEN + 8];
+    if (make(out, path, o, err) < 0)
+        return -1;
+    /* Binding over anything makes the library connect to it, and one such connection deafens a live listener. */
+    if (lstat(path, &st) == 0 || errno != ENOENT) {
+        vt_sock_close(*out);
+        *out = NULL;
+        return vt_fail(err, VT_E_BUSY, "socket %s: something of that name is there already", path);
+    }
+    snprintf(url, sizeof url, "ipc://%s", path);
+    mode_t before = umask(0177);
+    int rv = nng_listen((*out)->s, url, NULL, 0);
+    umask(before);
+    if (rv != 0) {
+        vt_sock_close(*out);
+        *out = NULL;
+        return nng_fail(err, VT_E_UNAVAILABLE, "listen on", path, rv);
+    }
+    (*out)->listener = true;
+    return 0;
+}
+
+int vt_sock_dial(struct vt_sock **out, const char *path, const struct vt_sock_opts *o, struct vt_err *err)
+{
+    char url[PATH_MAX_LEN + 8];
+    if (make(out, path, o, err) < 0)
+        return -1;
+    snprintf(url, sizeof url, "ipc://%s", path);
+    int rv = nng_dial((*out)->s, url, NULL, NNG_FLAG_NONBLOCK);
+    if (rv != 0) {
+        vt_sock_close(*out);
+        *out = NULL;
+        return nng_fail(err, VT_E_UNAVAILABLE, "dial", path, rv);
+    }
+    return 0;
+}
+
+void vt_sock_close(struct vt_sock *s)
+{
+    if (s == NULL)
+        return;
+    /* Taking the callbacks away waits for one that runs, so that none can touch s afterwards. */
+    nng_pipe_notify(s->s, NNG_PIPE_EV_ADD_PRE, NULL, NULL);
+    nng_pipe_notify(s->s, NNG_PIPE_EV_ADD_POST, NULL, NULL);
+    nng_pipe_notify(s->s, NNG_PIPE_EV_REM_POST, NULL, NULL);
+    nng_close(s->s);
+    if (s->listener)
+        unlink(s->path);
+    close(s->event_fd);
+    free(s);
+}
+
+int vt_sock_recv_fd(const struct vt_sock *s)
+{
+    return s->recv_fd;
+}
+
+int vt_sock_event_fd(const struct vt_sock *s)
+{
+    return s->event_fd;
+}
+
+unsigned vt_sock_events(struct vt_sock *s, pid_t *peer_pid, uid_t *peer_uid)
+{
+    uint64_t count;
+    while (read(s->event_fd, &count, sizeof count) < 0 && errno == EINTR) {
+    }
+    unsigned events = atomic_exchange(&s->events, 0);
+    unsigned long long peer = atomic_load(&s->peer);
+    if (peer_pid != NULL)
+        *peer_pid = (pid_t)(uint32_t)peer;
+    if (peer_uid != NULL)
+        *peer_uid = (uid_t)(peer >> 32);
+    return events;
+}
+
+int vt_sock_recv(struct vt_sock *s, uint8_t **buf, size_t *len)
+{
+    int rv = nng_recv(s->s, buf, len, NNG_FLAG_NONBLOCK | NNG_FLAG_ALLOC);
+    if (rv == 0)
+        return 1;
+    *buf = NULL;
+    *len = 0;
+    return rv == NNG_EAGAIN || rv == NNG_ENOMEM || rv == NNG_ETIMEDOUT ? 0 : -1;
+}
+
+void vt_sock_msg_free(uint8_t *buf, size_t len)
+{
+    nng_free(buf, len);
+}
+
+int vt_sock_send(struct vt_sock *s, const void *buf, size_t len, struct vt_err *err)
+{
+    nng_msg *m;
+    /* The receiver would drop the whole link without a word to us. */
+    if (len > s->o.max_frame)
+        return vt_fail(err, VT_E_TOO_LARGE, "frame of %zu bytes, the limit of %s is %zu", len, s->path, s->o.max_frame);
+    if (nng_msg_alloc(&m, 0) != 0 || nng_msg_append(m, buf, len) != 0)
+        return vt_fail(err, VT_E_NOMEM, "no memory for a frame of %zu bytes", len);
+    int rv = nng_sendmsg(s->s, m, NNG_FLAG_NONBLOCK);
+    if (rv == 0)
+        return 0;
+    nng_msg_free(m);
+    if (rv == NNG_EAGAIN || rv == NNG_ETIMEDOUT)
+        return vt_fail(err, VT_E_BUSY, "the queue of %s is full", s->path);
+    return nng_fail(err, VT_E_IO, "send to", s->path, rv);
+}
+
+int vt_sock_check_library(struct vt_err *err)
+{
+    int major = 0, minor = 0, patch = 0;
+    sscanf(nng_version(), "%d.%d.%d", &major, &minor, &patch);
+    if (major != 1 || minor < 5 || (minor == 5 && patch < 2))
+        return vt_fail(err, VT_E_CONFIG, "libnng is version %s; 1.5.2 or a later 1.x is needed", nng_version());
+    return 0;
+}
