@@ -1,0 +1,166 @@
+/* The scheduler's own structures, shared by the files of this folder. See engine.h for the contract. */
+#ifndef SCHED_INTERNAL_H
+#define SCHED_INTERNAL_H
+
+#include "clock.h"
+#include "engine.h"
+#include "forward.h"
+#include "model.h"
+#include "sampler.h"
+#include "seq.h"
+#include "tokenizer.h"
+
+#include <stdatomic.h>
+
+#define SIMILARITY     0.10 /* least share of a prompt that makes a slot "the one with this conversation" */
+#define RIDS           1024 /* finished requests that are remembered */
+#define QUEUE_MAX      4096 /* requests that may wait; the gateway's own limit is far below */
+#define TENANT_MAX     64
+#define NUMERICS       1 /* revision: goes up whenever a change of ours changes KV values */
+#define LOGPROBS_MAX   255
+
+struct request {
+    uint64_t handle;
+    uint8_t rid[16];
+    char tenant[TENANT_MAX + 1];
+    uint8_t root[KV_NAME];
+    int32_t want_slot;
+    uint32_t *items; /* prompt, then output */
+    uint32_t n_items, cap_items, n_prompt;
+    uint32_t n_emitted, n_resumed; /* output so far; the part of it that came with the request */
+    uint32_t max_new, credit;
+    uint32_t *stop_ids;
+    size_t n_stop_ids;
+    uint8_t logprobs;
+    bool reuse, ignore_eos;
+    struct sampler_params sampling;
+    uint32_t n_reused;
+    uint64_t order;                          /* of arrival */
+    uint64_t submitted_us, placed_us, first_us; /* monotonic; first_us: first token of this run */
+    struct request *next;                    /* in the queue */
+};
+
+struct finished {
+    uint8_t rid[16];
+    enum eng_done why;
+    uint32_t slot, reused;
+    uint64_t emitted, seed;
+    struct eng_usage usage;
+    struct vt_err err;
+    bool has_err, used;
+};
+
+struct pick { /* what sampling of one slot gave */
+    enum sampler_rc rc;
+    uint32_t id;
+    float logprob;
+    struct sampler_top top[LOGPROBS_MAX];
+};
+
+struct slot {
+    uint32_t index;
+    struct kv_seq seq;
+    struct request *req; /* NULL: idle */
+    struct sampler *sampler;
+    struct pick pick;
+    const float *logits; /* row to sample from in this step */
+    uint64_t used;       /* stamp of the last use */
+    uint64_t epoch;
+    bool parked;         /* the last request ended with ENG_PARKED */
+    /* of the running or the last request */
+    char tenant[TENANT_MAX + 1];
+    uint8_t rid[16];
+    uint32_t n_prompt, n_reused, n_decoded;
+};
+
+struct eng {
+    struct eng_events ev;
+    void *ev_arg;
+    struct vt_clock clock;
+
+    struct gguf_file *file;
+    struct tok *tok;
+    struct model *model;
+    struct be_pool *pool;
+    struct be *be;
+    struct kv *kv;
+    struct fw *fw;
+    const uint32_t *eog;
+    size_t n_eog;
+
+    struct slot *slots;
+    uint32_t n_slots, window, ubatch;
+    struct request *queue;
+    uint32_t n_queued;
+    uint64_t stamp, order;
+    struct finished *done; /* [RIDS], a ring */
+    uint32_t done_at;
+
+    /* the batch under construction */
+    uint32_t *ids;
+    uint8_t *want;
+    struct fw_run *runs;
+    struct slot **run_slots, **todo;
+    int64_t n_rows, n_prefill_rows;
+    int n_runs;
+
+    struct kv_seq canary; /* pages of its own, never shared */
+    uint32_t canary_expect;
+    bool canary_known;
+
+    uint8_t *layout;
+    struct eng_facts facts;
+    struct eng_counters counters;
+    _Atomic uint64_t pulse_step, pulse_stamp;
+    _Atomic uint32_t pulse_in_flight;
+    _Atomic uint8_t pulse_op;
+};
+
+/* request.c */
+void request_free(struct request *r);
+/* Copies and checks; on failure *out is NULL and err tells what to refuse with. */
+int request_new(struct request **out, const struct eng *e, const struct eng_request *q, struct vt_err *err);
+int request_append(struct request *r, uint32_t id);
+/* true when the output as it stands ends the request; tells why. */
+bool request_over(const struct eng *e, const struct request *r, enum eng_done *why);
+void request_usage(const struct eng *e, const struct request *r, struct eng_usage *u);
+void engine_submit(struct eng *e, const struct eng_request *q);
+void engine_cancel(struct eng *e, uint64_t handle);
+void engine_credit(struct eng *e, uint64_t handle, uint32_t add);
+void engine_park_all(struct eng *e);
+
+/* slot.c */
+struct slot *slot_choose(struct eng *e, const struct request *r); /* NULL: wait */
+void slot_place(struct eng *e, struct slot *s, struct request *r);
+/* Ends the request of a slot: event, memory of the rid, slot idle. err may be NULL. */
+void slot_finish(struct eng *e, struct slot *s, enum eng_done why, const struct vt_err *err);
+/* Ends a request that has no slot. */
+void request_finish(struct eng *e, struct request *r, enum eng_done why, const struct vt_err *err);
+/* Room for `want` more tokens in a slot; evicts idle slots, the least recently used first. */
+uint32_t slot_room(struct eng *e, struct slot *s, uint32_t want);
+bool slot_evict_idle(struct eng *e, const struct slot *except);
+void slot_changed(struct slot *s);
+uint32_t engine_slots(const struct eng *e, struct eng_slot_info *out, uint32_t max);
+int engine_erase(struct eng *e, uint32_t slot, uint32_t *n_erased, struct vt_err *err);
+
+/* step.c */
+bool engine_step(struct eng *e);
+int engine_canary(struct eng *e, struct vt_err *err);
+int engine_selftest(struct eng *e, struct vt_err *err);
+void pulse_set(struct eng *e, enum eng_op op);
+
+/* checkpoint.c */
+int engine_export_begin(struct eng *e, uint32_t slot, struct eng_export **out, struct vt_err *err);
+void engine_export_free(struct eng *e, struct eng_export *x);
+int engine_export_read(struct eng *e, struct eng_export *x, int kind, uint32_t index, uint64_t off, void *dst, size_t len);
+int engine_import_begin(struct eng *e, uint32_t slot, const char *tenant, const uint32_t *items, uint32_t n_items,
+                        uint32_t n_blocks, uint32_t rec_pos, void **imp, struct vt_err *err);
+int engine_import_write(struct eng *e, void *imp, int kind, uint32_t index, uint64_t off, const void *src, size_t len,
+                        struct vt_err *err);
+int engine_import_publish(struct eng *e, void *imp, uint32_t n_blocks, bool rec_ok, uint32_t *tokens, struct vt_err *err);
+void engine_import_free(struct eng *e, void *imp);
+
+/* layout.c: canonical msgpack of everything that gives KV bytes their meaning (malloc'd), and its SHA-256. */
+int layout_describe(const struct eng *e, uint8_t **out, size_t *len, uint8_t fp[32], struct vt_err *err);
+
+#endif

@@ -1,0 +1,338 @@
+#include "internal.h"
+
+#include <assert.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+void pulse_set(struct eng *e, enum eng_op op)
+{
+    uint32_t n = e->n_queued;
+    for (uint32_t i = 0; i < e->n_slots; i++)
+        n += e->slots[i].req != NULL;
+    atomic_store_explicit(&e->pulse_op, (uint8_t)op, memory_order_relaxed);
+    atomic_store_explicit(&e->pulse_in_flight, n, memory_order_relaxed);
+    atomic_store_explicit(&e->pulse_stamp, vt_mono(&e->clock), memory_order_relaxed);
+}
+
+static void pulse_bump(struct eng *e)
+{
+    atomic_fetch_add_explicit(&e->pulse_step, 1, memory_order_relaxed);
+    atomic_store_explicit(&e->pulse_stamp, vt_mono(&e->clock), memory_order_relaxed);
+}
+
+/* ---- building the batch ---- */
+
+static void add_run(struct eng *e, struct slot *s, uint32_t n)
+{
+    const struct request *r = s->req;
+    uint32_t from = s->seq.n;
+    e->run_slots[e->n_runs] = s;
+    e->runs[e->n_runs++] = (struct fw_run){
+        .row0 = e->n_rows, .n_rows = n, .pos0 = (int32_t)from, .pages = s->seq.pages, .state = s->seq.state};
+    memcpy(e->ids + e->n_rows, r->items + from, n * sizeof *e->ids);
+    memset(e->want + e->n_rows, 0, n);
+    bool last = from + n == r->n_items;
+    e->want[e->n_rows + n - 1] = last && r->n_emitted < r->max_new;
+    e->n_rows += n;
+}
+
+static bool decoding(const struct slot *s)
+{
+    return s->req && s->req->first_us != 0;
+}
+
+static void add_decodes(struct eng *e)
+{
+    for (uint32_t i = 0; i < e->n_slots; i++) {
+        struct slot *s = &e->slots[i];
+        if (decoding(s) && s->req->credit > 0 && slot_room(e, s, 1) == 1)
+            add_run(e, s, 1);
+    }
+}
+
+/* Slots whose prompt is not evaluated yet, the oldest request first. */
+static uint32_t find_prefills(struct eng *e)
+{
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < e->n_slots; i++) {
+        struct slot *s = &e->slots[i];
+        if (!s->req || decoding(s))
+            continue;
+        uint32_t at = n++;
+        while (at > 0 && e->todo[at - 1]->req->order > s->req->order) {
+            e->todo[at] = e->todo[at - 1];
+            at--;
+        }
+        e->todo[at] = s;
+    }
+    return n;
+}
+
+/* At most ubatch prompt rows a step, in equal shares; what a short prompt leaves goes to those behind it. Hybrids stop at
+ * page borders, where their state is kept. */
+static void add_prefills(struct eng *e)
+{
+    uint32_t n = find_prefills(e), left = e->ubatch;
+    for (uint32_t i = 0; i < n && left > 0; i++) {
+        struct slot *s = e->todo[i];
+        uint32_t need = s->req->n_items - s->seq.n;
+        uint32_t share = (left + (n - i) - 1) / (n - i);
+        uint32_t rows = need < share ? need : share;
+        uint32_t border = BE_PAGE - s->seq.n % BE_PAGE;
+        if (s->seq.state && rows > border)
+            rows = border;
+        rows = slot_room(e, s, rows);
+        if (rows == 0)
+            continue;
+        add_run(e, s, rows);
+        left -= rows;
+        e->n_prefill_rows += rows;
+    }
+}
+
+/* Those that wait get the slots that are idle now, in order; one that wants a busy slot does not hold up the others. */
+static void place_queued(struct eng *e)
+{
+    struct request **at = &e->queue;
+    while (*at) {
+        struct slot *s = slot_choose(e, *at);
+        if (!s) {
+            at = &(*at)->next;
+            continue;
+        }
+        struct request *r = *at;
+        *at = r->next;
+        r->next = NULL;
+        e->n_queued--;
+        slot_place(e, s, r);
+        e->ev.prefill(e->ev_arg, r->handle, r->n_reused, r->n_items, r->n_reused);
+    }
+}
+
+/* ---- after the forward pass ---- */
+
+static void pick_one(void *arg, int64_t i)
+{
+    struct eng *e = arg;
+    struct slot *s = e->todo[i];
+    const struct request *r = s->req;
+    unsigned n_top = r->logprobs > 1 ? r->logprobs - 1u : 0;
+    if (n_top > (unsigned)e->model->n_vocab)
+        n_top = (unsigned)e->model->n_vocab;
+    s->pick.rc = sampler_pick(s->sampler, &r->sampling, s->logits, r->items, r->n_items, r->n_emitted, &s->pick.id,
+                              r->logprobs ? &s->pick.logprob : NULL, s->pick.top, n_top);
+}
+
+static void tell_token(struct eng *e, const struct slot *s)
+{
+    const struct request *r = s->req;
+    struct eng_top top[LOGPROBS_MAX];
+    unsigned n_top = r->logprobs > 1 ? r->logprobs - 1u : 0;
+    if (n_top > (unsigned)e->model->n_vocab)
+        n_top = (unsigned)e->model->n_vocab;
+    for (unsigned i = 0; i < n_top; i++)
+        top[i] = (struct eng_top){s->pick.top[i].id, s->pick.top[i].logprob};
+    e->ev.token(e->ev_arg, r->handle, r->n_emitted - 1, s->pick.id, r->logprobs ? s->pick.logprob : 0, top, n_top);
+}
+
+static void deliver(struct eng *e, struct slot *s)
+{
+    struct request *r = s->req;
+    struct vt_err err;
+    enum eng_done why;
+    if (r->first_us == 0)
+        r->first_us = vt_mono(&e->clock);
+    if (s->pick.rc == SAMPLER_NOT_FINITE) {
+        kv_seq_poison(&s->seq);
+        slot_changed(s);
+        vt_fail(&err, VT_E_NOT_FINITE, "the model gave numbers that are not finite at position %u; this request ends, "
+                "others go on", r->n_items);
+        slot_finish(e, s, ENG_ERROR, &err);
+        return;
+    }
+    if (s->pick.rc == SAMPLER_NOTHING) {
+        vt_fail(&err, VT_E_PARAM, "logit_bias bans every token");
+        slot_finish(e, s, ENG_ERROR, &err);
+        return;
+    }
+    if (request_append(r, s->pick.id) < 0) {
+        vt_fail(&err, VT_E_NOMEM, "out of memory for the output");
+        slot_finish(e, s, ENG_ERROR, &err);
+        return;
+    }
+    r->credit--;
+    e->counters.predicted++;
+    tell_token(e, s);
+    if (request_over(e, r, &why))
+        slot_finish(e, s, why, NULL);
+}
+
+/* Books what a run has evaluated. Returns true when its logits are to be sampled. */
+static bool advance(struct eng *e, struct slot *s, const struct fw_run *run)
+{
+    struct request *r = s->req;
+    uint32_t pages = s->seq.n / BE_PAGE;
+    bool prompt = !decoding(s);
+    kv_seq_advance(&s->seq, r->items + s->seq.n, (uint32_t)run->n_rows);
+    slot_changed(s);
+    if (s->seq.n > e->counters.max_tokens)
+        e->counters.max_tokens = s->seq.n;
+    bool whole = s->seq.n == r->n_items;
+    if (prompt) {
+        e->counters.prompt_tokens += (uint64_t)run->n_rows;
+        e->ev.prefill(e->ev_arg, r->handle, s->seq.n, r->n_items, r->n_reused);
+    }
+    if (e->ev.dirty && (s->seq.n / BE_PAGE > pages || (prompt && whole)))
+        e->ev.dirty(e->ev_arg, s->index, false);
+    return whole;
+}
+
+static void account(struct eng *e, uint64_t us)
+{
+    uint64_t prompt = e->n_rows ? us * (uint64_t)e->n_prefill_rows / (uint64_t)e->n_rows : 0;
+    e->counters.prompt_us += prompt;
+    e->counters.predict_us += us - prompt;
+    e->counters.decode_calls++;
+    for (uint32_t i = 0; i < e->n_slots; i++)
+        e->counters.busy_slots_sum += e->slots[i].req != NULL;
+}
+
+static void fail_batch(struct eng *e)
+{
+    struct vt_err err;
+    vt_fail(&err, VT_E_NOMEM, "out of memory for the page tables of a step");
+    for (int i = 0; i < e->n_runs; i++)
+        slot_finish(e, e->run_slots[i], ENG_ERROR, &err);
+}
+
+static void finish_batch(struct eng *e, const float *logits)
+{
+    int64_t n_picks = 0;
+    for (int i = 0; i < e->n_runs; i++) {
+        struct slot *s = e->run_slots[i];
+        if (!advance(e, s, &e->runs[i]))
+            continue;
+        if (s->req->n_emitted >= s->req->max_new) { /* only the prompt was wanted */
+            s->req->first_us = vt_mono(&e->clock);
+            slot_finish(e, s, ENG_LENGTH, NULL);
+            continue;
+        }
+        s->logits = logits + n_picks * e->model->n_vocab;
+        e->todo[n_picks++] = s;
+    }
+    be_pool_run(e->pool, pick_one, e, n_picks);
+    for (int64_t i = 0; i < n_picks; i++)
+        deliver(e, e->todo[i]);
+}
+
+bool engine_step(struct eng *e)
+{
+    e->n_rows = e->n_prefill_rows = 0;
+    e->n_runs = 0;
+    place_queued(e);
+    add_decodes(e);
+    add_prefills(e);
+    if (e->n_rows == 0) {
+        pulse_set(e, ENG_OP_IDLE);
+        return false;
+    }
+    uint64_t start = vt_mono(&e->clock);
+    pulse_set(e, e->n_prefill_rows > 0 ? ENG_OP_PREFILL : ENG_OP_DECODE);
+    struct fw_batch b = {.n_rows = e->n_rows, .ids = e->ids, .want = e->want, .runs = e->runs, .n_runs = e->n_runs};
+    float *logits = fw_forward(e->fw, &b);
+    account(e, vt_mono(&e->clock) - start);
+    if (logits)
+        finish_batch(e, logits);
+    else
+        fail_batch(e);
+    pulse_bump(e);
+    return true;
+}
+
+/* ---- proof of life ---- */
+
+static int check_logits(const struct eng *e, const float *logits, int64_t rows, const char *what, struct vt_err *err)
+{
+    if (!logits)
+        return vt_fail(err, VT_E_NOMEM, "%s: out of memory for page tables", what);
+    for (int64_t i = 0; i < rows * e->model->n_vocab; i++)
+        if (!isfinite(logits[i]))
+            return vt_fail(err, VT_E_NOT_FINITE, "%s: logit %lld of row %lld is not finite; the model file is damaged or "
+                           "this CPU computes wrongly", what, (long long)(i % e->model->n_vocab),
+                           (long long)(i / e->model->n_vocab));
+    return 0;
+}
+
+static uint32_t some_id(const struct eng *e, uint32_t i)
+{
+    return (i * 37u + 11u) % (uint32_t)e->model->n_vocab;
+}
+
+int engine_canary(struct eng *e, struct vt_err *err)
+{
+    pulse_set(e, ENG_OP_CANARY);
+    if (e->canary.state)
+        memset(e->canary.state, 0, e->model->state_floats * sizeof *e->canary.state);
+    struct fw_run run = {.n_rows = 1, .pages = e->canary.pages, .state = e->canary.state};
+    uint32_t id = some_id(e, 1);
+    uint8_t want = 1;
+    struct fw_batch b = {.n_rows = 1, .ids = &id, .want = &want, .runs = &run, .n_runs = 1};
+    float *logits = fw_forward(e->fw, &b);
+    if (check_logits(e, logits, 1, "canary", err) < 0)
+        return -1;
+    uint32_t got = (uint32_t)be_argmax(logits, e->model->n_vocab);
+    if (e->canary_known && got != e->canary_expect)
+        return vt_fail(err, VT_E_INTERNAL, "canary: the same token gave %u before and %u now", e->canary_expect, got);
+    e->canary_expect = got;
+    e->canary_known = true;
+    pulse_bump(e);
+    pulse_set(e, ENG_OP_IDLE);
+    return 0;
+}
+
+/* One row for every slot in one batch, each with a state of its own. They share the canary's first page at positions of
+ * their own, which is as good as pages of their own for this purpose and takes none from restored prefixes. */
+static int test_decodes(struct eng *e, struct vt_err *err)
+{
+    uint32_t n = e->n_slots < BE_PAGE ? e->n_slots : BE_PAGE;
+    size_t floats = e->model->state_floats;
+    float *states = calloc(n * floats + 1, sizeof *states);
+    if (!states)
+        return vt_fail(err, VT_E_NOMEM, "out of memory for the self-test");
+    for (uint32_t i = 0; i < n; i++) {
+        e->ids[i] = some_id(e, i);
+        e->want[i] = 1;
+        e->runs[i] = (struct fw_run){
+            .row0 = i, .n_rows = 1, .pos0 = (int32_t)i, .pages = e->canary.pages, .state = states + i * floats};
+    }
+    struct fw_batch b = {.n_rows = n, .ids = e->ids, .want = e->want, .runs = e->runs, .n_runs = (int)n};
+    int rc = check_logits(e, fw_forward(e->fw, &b), n, "self-test (one token in every slot)", err);
+    free(states);
+    return rc;
+}
+
+static int test_ubatch(struct eng *e, struct vt_err *err)
+{
+    if (e->canary.state)
+        memset(e->canary.state, 0, e->model->state_floats * sizeof *e->canary.state);
+    for (uint32_t i = 0; i < e->ubatch; i++) {
+        e->ids[i] = some_id(e, i);
+        e->want[i] = i + 1 == e->ubatch;
+    }
+    struct fw_run run = {.n_rows = e->ubatch, .pages = e->canary.pages, .state = e->canary.state};
+    struct fw_batch b = {.n_rows = e->ubatch, .ids = e->ids, .want = e->want, .runs = &run, .n_runs = 1};
+    return check_logits(e, fw_forward(e->fw, &b), 1, "self-test (largest batch)", err);
+}
+
+int engine_selftest(struct eng *e, struct vt_err *err)
+{
+    pulse_set(e, ENG_OP_CANARY);
+    if (test_decodes(e, err) < 0)
+        return -1;
+    pulse_bump(e);
+    if (test_ubatch(e, err) < 0)
+        return -1;
+    pulse_bump(e);
+    return engine_canary(e, err);
+}
