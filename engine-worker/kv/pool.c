@@ -34,7 +34,8 @@ static uint8_t *map_memory(uint64_t bytes, struct vt_err *err)
 {
     void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) {
-        vt_fail_errno(err, VT_E_NOMEM, "cannot map %llu MiB for the KV cache; lower engine.slots or engine.ctx_tokens",
+        vt_fail_errno(err, VT_E_NOMEM,
+                      "cannot map %llu MiB for the KV cache; lower engine.slots or engine.ctx_tokens",
                       (unsigned long long)(bytes >> 20));
         return NULL;
     }
@@ -104,7 +105,8 @@ int kv_new(struct kv **out, const struct kv_shape *s, struct vt_err *err)
     struct kv *kv = calloc(1, sizeof *kv);
     if (!kv)
         return vt_fail(err, VT_E_NOMEM, "out of memory for the KV pool");
-    if (lay_out(kv, s, err) < 0 || make_pages(kv, s->n_pages, err) < 0 || make_snaps(kv, s->n_snaps, err) < 0) {
+    if (lay_out(kv, s, err) < 0 || make_pages(kv, s->n_pages, err) < 0 ||
+        make_snaps(kv, s->n_snaps, err) < 0) {
         kv->n_cached = 0;
         kv->n_free = kv->n_pages;
         kv->n_free_snaps = kv->n_snaps;

@@ -72,7 +72,7 @@ float *kv_snap_fill(struct kv *kv, uint32_t snap);
 void kv_snap_attach(struct kv *kv, uint32_t page, uint32_t snap);
 
 struct kv_stats {
-    uint32_t pages, used, cached, free;    /* pages: referenced, published without reference, neither */
+    uint32_t pages, used, cached, free; /* pages: referenced, published without reference, neither */
     uint32_t snaps, snaps_used;
 };
 void kv_stats(const struct kv *kv, struct kv_stats *out);

@@ -91,7 +91,8 @@ static uint32_t own_reuse(const struct kv_seq *s, uint32_t match)
 }
 
 /* Leading pages that are published; for hybrids those up to the last snapshot. */
-static uint32_t find_pages(const struct kv_seq *s, const uint8_t root[KV_NAME], const uint32_t *ids, uint32_t limit)
+static uint32_t find_pages(const struct kv_seq *s, const uint8_t root[KV_NAME], const uint32_t *ids,
+                           uint32_t limit)
 {
     uint8_t name[KV_NAME];
     uint32_t usable = 0;
@@ -107,8 +108,8 @@ static uint32_t find_pages(const struct kv_seq *s, const uint8_t root[KV_NAME], 
     return usable;
 }
 
-struct kv_reuse kv_seq_match(const struct kv_seq *s, const uint8_t root[KV_NAME], const uint32_t *ids, uint32_t n,
-                             const struct kv_seq *const *others, uint32_t n_others)
+struct kv_reuse kv_seq_match(const struct kv_seq *s, const uint8_t root[KV_NAME], const uint32_t *ids,
+                             uint32_t n, const struct kv_seq *const *others, uint32_t n_others)
 {
     assert(n > 0);
     uint32_t limit = n - 1 < s->cap ? n - 1 : s->cap;
@@ -199,7 +200,8 @@ static void take_tail(struct kv_seq *s, const uint32_t *ids, const struct kv_reu
     s->n = r->n;
 }
 
-uint32_t kv_seq_reuse(struct kv_seq *s, const uint8_t root[KV_NAME], const uint32_t *ids, const struct kv_reuse *r)
+uint32_t kv_seq_reuse(struct kv_seq *s, const uint8_t root[KV_NAME], const uint32_t *ids,
+                      const struct kv_reuse *r)
 {
     if (r->n == 0) {
         kv_seq_clear(s, root);
@@ -211,6 +213,21 @@ uint32_t kv_seq_reuse(struct kv_seq *s, const uint8_t root[KV_NAME], const uint3
             take_tail(s, ids, r);
     }
     return s->n;
+}
+
+void kv_seq_install(struct kv_seq *s, const uint8_t root[KV_NAME], const uint32_t *ids, const uint32_t *pages,
+                    uint32_t n_pages, uint32_t snap)
+{
+    kv_seq_clear(s, root);
+    s->n = n_pages * BE_PAGE;
+    memcpy(s->ids, ids, (size_t)s->n * sizeof *ids);
+    for (uint32_t i = 0; i < n_pages; i++) {
+        ckpt_next(s->names[i], ids + (size_t)i * BE_PAGE, BE_PAGE, s->names[i + 1]);
+        s->pages[s->n_pages++] = kv_page_publish(s->kv, pages[i], s->names[i + 1]);
+    }
+    if (snap != KV_NONE)
+        kv_snap_attach(s->kv, s->pages[n_pages - 1], snap);
+    load_state(s);
 }
 
 /* ---- growing ---- */
@@ -246,7 +263,8 @@ static void thin_snaps(struct kv_seq *s)
             while (next < newest && kv_snap_of(s->kv, s->pages[next]) == KV_NONE)
                 next++;
             double loss = (double)(next + 1 - prev) / (newest - prev);
-            bool free_to_go = next < newest && (i + 1) * BE_PAGE != s->keep && kv_page_refs(s->kv, s->pages[i]) == 1;
+            bool free_to_go =
+                next < newest && (i + 1) * BE_PAGE != s->keep && kv_page_refs(s->kv, s->pages[i]) == 1;
             if (free_to_go && (victim == KV_NONE || loss < least)) {
                 victim = i;
                 least = loss;

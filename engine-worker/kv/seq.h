@@ -11,14 +11,14 @@
 
 struct kv_seq {
     struct kv *kv;
-    uint32_t cap, n;         /* tokens: window, cached */
-    uint32_t *ids;           /* [cap] */
-    uint32_t *pages;         /* [cap / BE_PAGE, rounded up] */
+    uint32_t cap, n; /* tokens: window, cached */
+    uint32_t *ids;   /* [cap] */
+    uint32_t *pages; /* [cap / BE_PAGE, rounded up] */
     uint32_t n_pages;
     uint8_t (*names)[KV_NAME]; /* names[0]: root; names[i+1]: of page i while it is full */
-    float *state;            /* after n tokens; NULL when the model is not hybrid */
-    uint32_t max_snaps;      /* most snapshots that this sequence leaves behind */
-    uint32_t keep;           /* page border whose snapshot is not thinned out (end of the prompt) */
+    float *state;              /* after n tokens; NULL when the model is not hybrid */
+    uint32_t max_snaps;        /* most snapshots that this sequence leaves behind */
+    uint32_t keep;             /* page border whose snapshot is not thinned out (end of the prompt) */
 };
 
 int kv_seq_init(struct kv_seq *s, struct kv *kv, uint32_t cap, uint32_t max_snaps, struct vt_err *err);
@@ -34,19 +34,25 @@ void kv_seq_poison(struct kv_seq *s);
 
 /* What can be reused for a prompt. */
 struct kv_reuse {
-    uint32_t n;                 /* tokens; less than the prompt */
+    uint32_t n; /* tokens; less than the prompt */
     enum { KV_OWN, KV_PAGES } from;
-    uint32_t n_pages;           /* KV_PAGES: leading full pages found by name */
-    const struct kv_seq *tail;  /* KV_PAGES: sequence whose partial or next page holds the rest, NULL: none */
+    uint32_t n_pages;          /* KV_PAGES: leading full pages found by name */
+    const struct kv_seq *tail; /* KV_PAGES: sequence whose partial or next page holds the rest, NULL: none */
 };
 /* Length of the common prefix of s and ids[0..n), 0 when the root differs. */
 uint32_t kv_seq_lcp(const struct kv_seq *s, const uint8_t root[KV_NAME], const uint32_t *ids, uint32_t n);
 /* Finds the longest prefix of ids[0..n), at most n - 1 tokens (n > 0), that s can take over from itself, from pages by
  * name or from the n_others sequences. */
-struct kv_reuse kv_seq_match(const struct kv_seq *s, const uint8_t root[KV_NAME], const uint32_t *ids, uint32_t n,
-                             const struct kv_seq *const *others, uint32_t n_others);
+struct kv_reuse kv_seq_match(const struct kv_seq *s, const uint8_t root[KV_NAME], const uint32_t *ids,
+                             uint32_t n, const struct kv_seq *const *others, uint32_t n_others);
 /* Makes s hold exactly that prefix; returns its length (less than planned when no page was free for a copy). */
-uint32_t kv_seq_reuse(struct kv_seq *s, const uint8_t root[KV_NAME], const uint32_t *ids, const struct kv_reuse *r);
+uint32_t kv_seq_reuse(struct kv_seq *s, const uint8_t root[KV_NAME], const uint32_t *ids,
+                      const struct kv_reuse *r);
+
+/* Replaces everything by n_pages full pages that an import has filled, each with a reference that passes to s; a hybrid
+ * model's state comes from snap, whose reference passes, too. */
+void kv_seq_install(struct kv_seq *s, const uint8_t root[KV_NAME], const uint32_t *ids, const uint32_t *pages,
+                    uint32_t n_pages, uint32_t snap);
 
 /* Makes room for `want` more tokens behind n, within cap; returns for how many there is room. */
 uint32_t kv_seq_room(struct kv_seq *s, uint32_t want);

@@ -66,13 +66,14 @@ static int64_t round16(int64_t n)
     return (n + 15) / 16 * 16;
 }
 
-int fw_new(struct fw **out, const struct model *m, struct be *be, struct kv *kv, int64_t max_rows, int max_runs,
-           int64_t max_logits, struct vt_err *err)
+int fw_new(struct fw **out, const struct model *m, struct be *be, struct kv *kv, int64_t max_rows,
+           int max_runs, int64_t max_logits, struct vt_err *err)
 {
     struct fw *f = calloc(1, sizeof *f);
     if (!f)
         return vt_fail(err, VT_E_NOMEM, "out of memory for the forward pass");
-    *f = (struct fw){.m = m, .be = be, .kv = kv, .max_rows = max_rows, .max_runs = max_runs, .max_logits = max_logits};
+    *f = (struct fw){
+        .m = m, .be = be, .kv = kv, .max_rows = max_rows, .max_runs = max_runs, .max_logits = max_logits};
     struct widths w = measure(m);
     int64_t per_row[] = {m->n_embd, m->n_embd, w.a, w.b, w.c, w.d, w.heads, w.small};
     float **at[] = {&f->x, &f->norm, &f->a, &f->b, &f->c, &f->d, &f->heads, &f->small};
@@ -86,7 +87,8 @@ int fw_new(struct fw **out, const struct model *m, struct be *be, struct kv *kv,
     f->delta_runs = calloc((size_t)max_runs, sizeof *f->delta_runs);
     if (!f->memory || !f->pos || !f->attn_runs || !f->delta_runs) {
         fw_free(f);
-        return vt_fail(err, VT_E_NOMEM, "out of memory for %lld rows of work space; lower engine.ubatch_tokens",
+        return vt_fail(err, VT_E_NOMEM,
+                       "out of memory for %lld rows of work space; lower engine.ubatch_tokens",
                        (long long)max_rows);
     }
     float *next = f->memory;

@@ -18,8 +18,8 @@ struct fw_run {
 
 struct fw_batch {
     int64_t n_rows;
-    const uint32_t *ids;  /* [n_rows] < n_vocab */
-    const uint8_t *want;  /* [n_rows] 1: logits of this row */
+    const uint32_t *ids; /* [n_rows] < n_vocab */
+    const uint8_t *want; /* [n_rows] 1: logits of this row */
     const struct fw_run *runs;
     int n_runs;
 };
@@ -27,8 +27,8 @@ struct fw_batch {
 struct fw;
 
 /* Buffers for batches of up to max_rows rows, max_runs runs and max_logits flagged rows. model, be and kv are borrowed. */
-int fw_new(struct fw **out, const struct model *m, struct be *be, struct kv *kv, int64_t max_rows, int max_runs,
-           int64_t max_logits, struct vt_err *err);
+int fw_new(struct fw **out, const struct model *m, struct be *be, struct kv *kv, int64_t max_rows,
+           int max_runs, int64_t max_logits, struct vt_err *err);
 void fw_free(struct fw *f);
 /* Returns logits [flagged rows in order][n_vocab]; valid until the next call. */
 float *fw_forward(struct fw *f, const struct fw_batch *b);

@@ -61,8 +61,9 @@ int map_int_layers(struct map *p, const char *key, int64_t lo, int64_t hi, int64
         if (check_range(p, full, v, lo, hi) < 0)
             return -1;
         if (i > 0 && (int32_t)v != *out)
-            return vt_fail(p->err, VT_E_PAYLOAD, "key %s differs between layers (%d and %u); %s needs one value", full,
-                           *out, v, p->m->arch);
+            return vt_fail(p->err, VT_E_PAYLOAD,
+                           "key %s differs between layers (%d and %u); %s needs one value", full, *out, v,
+                           p->m->arch);
         *out = (int32_t)v;
     }
     return 0;
@@ -83,8 +84,8 @@ int map_float(struct map *p, const char *key, float lo, float hi, float dflt, fl
         return 0;
     }
     if (!(v >= lo && v <= hi))
-        return vt_fail(p->err, VT_E_PAYLOAD, "key %s is %g; %g to %g is possible", full, (double)v, (double)lo,
-                       (double)hi);
+        return vt_fail(p->err, VT_E_PAYLOAD, "key %s is %g; %g to %g is possible", full, (double)v,
+                       (double)lo, (double)hi);
     *out = v;
     return 0;
 }
@@ -115,7 +116,8 @@ static const char *shape_text(const struct gguf_tensor *t, char *out, size_t siz
 }
 
 /* Finds a tensor and compares its shape; n_dims 1 or 2. */
-static const struct gguf_tensor *find(struct map *p, int layer, const char *name, const struct dim *dims, uint32_t n_dims)
+static const struct gguf_tensor *find(struct map *p, int layer, const char *name, const struct dim *dims,
+                                      uint32_t n_dims)
 {
     char full[128], shape[100];
     tensor_name(layer, name, full, sizeof full);
@@ -123,11 +125,11 @@ static const struct gguf_tensor *find(struct map *p, int layer, const char *name
     struct dim a = dims[0], b = n_dims > 1 ? dims[1] : DIM(1, "");
     if (!t) {
         if (n_dims > 1)
-            vt_fail(p->err, VT_E_PAYLOAD, "tensor %s is missing; %s needs it as {%lld, %lld} (%s, %s)", full, p->m->arch,
-                    (long long)a.n, (long long)b.n, a.from, b.from);
+            vt_fail(p->err, VT_E_PAYLOAD, "tensor %s is missing; %s needs it as {%lld, %lld} (%s, %s)", full,
+                    p->m->arch, (long long)a.n, (long long)b.n, a.from, b.from);
         else
-            vt_fail(p->err, VT_E_PAYLOAD, "tensor %s is missing; %s needs it as {%lld} (%s)", full, p->m->arch,
-                    (long long)a.n, a.from);
+            vt_fail(p->err, VT_E_PAYLOAD, "tensor %s is missing; %s needs it as {%lld} (%s)", full,
+                    p->m->arch, (long long)a.n, a.from);
         return NULL;
     }
     if (t->ne[0] == (uint64_t)a.n && t->ne[1] == (uint64_t)b.n && t->ne[2] == 1 && t->ne[3] == 1)
@@ -137,8 +139,8 @@ static const struct gguf_tensor *find(struct map *p, int layer, const char *name
         vt_fail(p->err, VT_E_PAYLOAD, "tensor %s has shape %s; {%lld, %lld} is needed (%s, %s)", full, shape,
                 (long long)a.n, (long long)b.n, a.from, b.from);
     else
-        vt_fail(p->err, VT_E_PAYLOAD, "tensor %s has shape %s; {%lld} is needed (%s)", full, shape, (long long)a.n,
-                a.from);
+        vt_fail(p->err, VT_E_PAYLOAD, "tensor %s has shape %s; {%lld} is needed (%s)", full, shape,
+                (long long)a.n, a.from);
     return NULL;
 }
 
@@ -149,8 +151,8 @@ int map_matrix(struct map *p, struct be_weight *w, int layer, const char *name, 
     if (!t)
         return -1;
     if (!be_type_ok(t->type))
-        return vt_fail(p->err, VT_E_PAYLOAD, "tensor %s has type %s, which this version cannot compute with", t->name,
-                       ggml_type_name(t->type));
+        return vt_fail(p->err, VT_E_PAYLOAD, "tensor %s has type %s, which this version cannot compute with",
+                       t->name, ggml_type_name(t->type));
     *w = (struct be_weight){.type = t->type, .n_in = in.n, .n_out = out.n, .data = t->data};
     return 0;
 }
@@ -183,8 +185,9 @@ static int copy_floats(struct map *p, const float **v, const struct gguf_tensor 
     be_dequant(t->type, t->data, copy, n);
     for (int64_t i = 0; i < n; i++)
         if (!isfinite(copy[i]))
-            return vt_fail(p->err, VT_E_PAYLOAD, "tensor %s: value %lld is not a finite number; the file is damaged",
-                           t->name, (long long)i);
+            return vt_fail(p->err, VT_E_PAYLOAD,
+                           "tensor %s: value %lld is not a finite number; the file is damaged", t->name,
+                           (long long)i);
     *v = copy;
     return 0;
 }
@@ -214,9 +217,11 @@ int map_trunk(struct map *p)
     /* The vocabulary is as long as the embedding; the key, where present, must agree with it. */
     const struct gguf_tensor *e = gguf_tensor(p->f, "token_embd.weight");
     if (!e)
-        return vt_fail(p->err, VT_E_PAYLOAD, "tensor token_embd.weight is missing; every architecture needs it");
+        return vt_fail(p->err, VT_E_PAYLOAD,
+                       "tensor token_embd.weight is missing; every architecture needs it");
     if (e->ne[1] < 1 || e->ne[1] > 1 << 24)
-        return vt_fail(p->err, VT_E_PAYLOAD, "tensor token_embd.weight has %llu rows; 1 to 16777216 are possible",
+        return vt_fail(p->err, VT_E_PAYLOAD,
+                       "tensor token_embd.weight has %llu rows; 1 to 16777216 are possible",
                        (unsigned long long)e->ne[1]);
     if (map_int(p, "vocab_size", 1, 1 << 24, (int64_t)e->ne[1], &m->n_vocab) < 0)
         return -1;
@@ -257,8 +262,9 @@ int map_no_rope_scaling(struct map *p)
         return -1;
     if (len == 6 && memcmp(s, "linear", 6) == 0 && factor == 1.0f)
         return 0;
-    return vt_fail(p->err, VT_E_PAYLOAD, "key %s is \"%.*s\" with factor %g; %s is supported without rope scaling only",
-                   full, (int)(len > 32 ? 32 : len), s, (double)factor, p->m->arch);
+    return vt_fail(p->err, VT_E_PAYLOAD,
+                   "key %s is \"%.*s\" with factor %g; %s is supported without rope scaling only", full,
+                   (int)(len > 32 ? 32 : len), s, (double)factor, p->m->arch);
 }
 
 int map_swiglu(struct map *p, struct ffn *ffn, int layer)
@@ -278,16 +284,20 @@ int map_attention(struct map *p, struct be_attn *geo, struct be_rope *rope)
         map_int_layers(p, "attention.head_count_kv", 1, 4096, heads, &kv) < 0)
         return -1;
     if (heads % kv != 0)
-        return vt_fail(p->err, VT_E_PAYLOAD, "%s.attention.head_count is %d; a multiple of attention.head_count_kv (%d) "
-                       "is needed", p->m->arch, heads, kv);
+        return vt_fail(p->err, VT_E_PAYLOAD,
+                       "%s.attention.head_count is %d; a multiple of attention.head_count_kv (%d) "
+                       "is needed",
+                       p->m->arch, heads, kv);
     int64_t dflt = e % heads == 0 ? e / heads : -1;
     if (map_int(p, "attention.key_length", 2, 4096, dflt, &d) < 0 ||
         map_int(p, "attention.value_length", 2, 4096, dflt, &dv) < 0 ||
         map_int(p, "rope.dimension_count", 2, d, d, &n_rot) < 0)
         return -1;
     if (d % 2 || n_rot % 2)
-        return vt_fail(p->err, VT_E_PAYLOAD, "%s.attention.key_length is %d and rope.dimension_count %d; even numbers "
-                       "are needed", p->m->arch, d, n_rot);
+        return vt_fail(p->err, VT_E_PAYLOAD,
+                       "%s.attention.key_length is %d and rope.dimension_count %d; even numbers "
+                       "are needed",
+                       p->m->arch, d, n_rot);
     *geo = (struct be_attn){.n_head = heads, .n_kv_head = kv, .d = d, .dv = dv};
     if (map_float(p, "rope.freq_base", 1.0f, 1e12f, 10000.0f, &base) < 0 ||
         map_float(p, "attention.scale", 1e-6f, 1e6f, 1.0f / sqrtf((float)d), &geo->scale) < 0 ||

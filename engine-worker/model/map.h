@@ -28,7 +28,8 @@ int map_float(struct map *p, const char *key, float lo, float hi, float dflt, fl
 /* Name of a tensor: layer < 0: "name", else "blk.<layer>.name". */
 bool map_has(struct map *p, int layer, const char *name);
 /* A matrix {in, out} of a type that the backend can read. */
-int map_matrix(struct map *p, struct be_weight *w, int layer, const char *name, struct dim in, struct dim out);
+int map_matrix(struct map *p, struct be_weight *w, int layer, const char *name, struct dim in,
+               struct dim out);
 /* A vector of n values, or a table {a, b}, copied to float32. Types F32, F16, BF16. Values must be finite. */
 int map_vector(struct map *p, const float **v, int layer, const char *name, struct dim n);
 int map_table(struct map *p, const float **v, int layer, const char *name, struct dim a, struct dim b);

@@ -64,7 +64,8 @@ static int map_arch(struct map *p)
         size_t at = strlen(known);
         snprintf(known + at, sizeof known - at, "%s%s", i ? ", " : "", archs[i].name);
     }
-    return vt_fail(p->err, VT_E_PAYLOAD, "architecture \"%s\" is not supported; this version runs %s", m->arch, known);
+    return vt_fail(p->err, VT_E_PAYLOAD, "architecture \"%s\" is not supported; this version runs %s",
+                   m->arch, known);
 }
 
 int model_load(struct model **out, const struct gguf_file *f, const char *path, struct vt_err *err)

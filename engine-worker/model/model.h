@@ -17,9 +17,10 @@
 enum mixer { MIX_ATTENTION, MIX_DELTA };
 
 struct attention {
-    struct be_weight q, k, v, out; /* q: n_head * d rows, or n_head * 2d when gated (query and gate, head by head) */
-    const float *q_norm, *k_norm;  /* [d] RMS norm of each head before rope; NULL: none */
-    bool gated;                    /* the output is multiplied by sigmoid(gate) */
+    struct be_weight q, k, v,
+        out; /* q: n_head * d rows, or n_head * 2d when gated (query and gate, head by head) */
+    const float *q_norm, *k_norm; /* [d] RMS norm of each head before rope; NULL: none */
+    bool gated;                   /* the output is multiplied by sigmoid(gate) */
     struct be_attn geo;
     struct be_rope rope;
     int index; /* number among the attention layers: its place in a KV page */
@@ -49,9 +50,9 @@ struct model {
     char arch[32];
     char name[128]; /* general.name, or the file's name */
     int32_t n_embd, n_vocab, n_layer, n_ctx_train, n_ff;
-    int32_t n_attn;        /* layers with KV */
-    size_t state_floats;   /* recurrent state of one sequence; 0: not hybrid */
-    int32_t n_mtp;         /* draft blocks present in the file and checked; not executed */
+    int32_t n_attn;      /* layers with KV */
+    size_t state_floats; /* recurrent state of one sequence; 0: not hybrid */
+    int32_t n_mtp;       /* draft blocks present in the file and checked; not executed */
     float eps;
     struct be_weight embd, head; /* head is embd when tied */
     const float *out_norm;       /* [n_embd] */

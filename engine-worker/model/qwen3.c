@@ -1,8 +1,8 @@
 /* qwen3: dense; per-head RMS norm of q and k before half-split rope; SwiGLU; no biases. */
 #include "map.h"
 
-
-static int map_layer(struct map *p, struct layer *l, int i, const struct be_attn *geo, const struct be_rope *rope)
+static int map_layer(struct map *p, struct layer *l, int i, const struct be_attn *geo,
+                     const struct be_rope *rope)
 {
     struct dim width = DIM(p->m->n_embd, "embedding_length");
     struct dim d = DIM(geo->d, "attention.key_length");

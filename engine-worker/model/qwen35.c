@@ -27,7 +27,8 @@ static int map_full(struct map *p, struct layer *l, int i, const struct shape *s
     a->geo = *geo;
     a->rope = s->rope;
     a->gated = true;
-    if (map_matrix(p, &a->q, i, "attn_q.weight", width, q) < 0 || map_matrix(p, &a->k, i, "attn_k.weight", width, k) < 0 ||
+    if (map_matrix(p, &a->q, i, "attn_q.weight", width, q) < 0 ||
+        map_matrix(p, &a->k, i, "attn_k.weight", width, k) < 0 ||
         map_matrix(p, &a->v, i, "attn_v.weight", width, v) < 0 ||
         map_matrix(p, &a->out, i, "attn_output.weight", o, width) < 0 ||
         map_vector(p, &a->q_norm, i, "attn_q_norm.weight", d) < 0)
@@ -45,7 +46,8 @@ static int map_delta(struct map *p, struct layer *l, int i, const struct shape *
     struct dim taps = DIM(g->conv_k, "ssm.conv_kernel");
     struct dim inner = DIM((int64_t)g->n_v_head * g->dv, "ssm.inner_size");
     struct dim size = DIM(g->dv, "ssm.inner_size / ssm.time_step_rank");
-    struct dim conv = DIM(2LL * g->n_k_head * g->dk + inner.n, "2 * ssm.group_count * ssm.state_size + ssm.inner_size");
+    struct dim conv =
+        DIM(2LL * g->n_k_head * g->dk + inner.n, "2 * ssm.group_count * ssm.state_size + ssm.inner_size");
 
     l->mixer = MIX_DELTA;
     if (map_matrix(p, &x->qkv, i, "attn_qkv.weight", width, conv) < 0 ||
@@ -54,7 +56,8 @@ static int map_delta(struct map *p, struct layer *l, int i, const struct shape *
         map_matrix(p, &x->alpha, i, "ssm_alpha.weight", width, heads) < 0 ||
         map_matrix(p, &x->out, i, "ssm_out.weight", inner, width) < 0 ||
         map_table(p, &g->conv_w, i, "ssm_conv1d.weight", taps, conv) < 0 ||
-        map_vector(p, &g->dt_bias, i, "ssm_dt.bias", heads) < 0 || map_vector(p, &g->a, i, "ssm_a", heads) < 0)
+        map_vector(p, &g->dt_bias, i, "ssm_dt.bias", heads) < 0 ||
+        map_vector(p, &g->a, i, "ssm_a", heads) < 0)
         return -1;
     return map_vector(p, &g->norm_w, i, "ssm_norm.weight", size);
 }
@@ -82,12 +85,14 @@ static int check_mtp(struct map *p, const struct shape *s, int i)
         return 0;
     if (map_full(p, &block, i, s) < 0 || map_common(p, &block, i) < 0 ||
         map_matrix(p, &w, i, "nextn.eh_proj.weight", twice, width) < 0 ||
-        map_vector(p, &v, i, "nextn.enorm.weight", width) < 0 || map_vector(p, &v, i, "nextn.hnorm.weight", width) < 0)
+        map_vector(p, &v, i, "nextn.enorm.weight", width) < 0 ||
+        map_vector(p, &v, i, "nextn.hnorm.weight", width) < 0)
         return -1;
     if (map_has(p, i, "nextn.shared_head_norm.weight") &&
         map_vector(p, &v, i, "nextn.shared_head_norm.weight", width) < 0)
         return -1;
-    if (map_has(p, i, "nextn.embed_tokens.weight") && map_matrix(p, &w, i, "nextn.embed_tokens.weight", width, vocab) < 0)
+    if (map_has(p, i, "nextn.embed_tokens.weight") &&
+        map_matrix(p, &w, i, "nextn.embed_tokens.weight", width, vocab) < 0)
         return -1;
     if (map_has(p, i, "nextn.shared_head_head.weight") &&
         map_matrix(p, &w, i, "nextn.shared_head_head.weight", width, vocab) < 0)
@@ -103,7 +108,8 @@ static int map_sizes(struct map *p, struct shape *s)
     int32_t inner;
     if (map_int(p, "block_count", 1, 1024, -1, &s->n_blocks) < 0 ||
         map_int(p, "nextn_predict_layers", 0, s->n_blocks - 1, 0, &s->n_mtp) < 0 || map_trunk(p) < 0 ||
-        map_attention(p, &s->attn, &s->rope) < 0 || map_int(p, "full_attention_interval", 1, 1024, 4, &s->interval) < 0 ||
+        map_attention(p, &s->attn, &s->rope) < 0 ||
+        map_int(p, "full_attention_interval", 1, 1024, 4, &s->interval) < 0 ||
         map_int(p, "ssm.conv_kernel", 2, 64, -1, &g->conv_k) < 0 ||
         map_int(p, "ssm.state_size", 1, 4096, -1, &g->dk) < 0 ||
         map_int(p, "ssm.group_count", 1, 4096, -1, &g->n_k_head) < 0 ||
@@ -112,14 +118,18 @@ static int map_sizes(struct map *p, struct shape *s)
         return -1;
     m->n_layer = s->n_blocks - s->n_mtp;
     if (s->attn.d != s->attn.dv)
-        return vt_fail(p->err, VT_E_PAYLOAD, "%s.attention.value_length is %d; attention.key_length (%d) is needed, since "
-                       "the gate has that size", m->arch, s->attn.dv, s->attn.d);
+        return vt_fail(p->err, VT_E_PAYLOAD,
+                       "%s.attention.value_length is %d; attention.key_length (%d) is needed, since "
+                       "the gate has that size",
+                       m->arch, s->attn.dv, s->attn.d);
     if (inner % g->n_v_head != 0)
-        return vt_fail(p->err, VT_E_PAYLOAD, "%s.ssm.inner_size is %d; a multiple of ssm.time_step_rank (%d) is needed",
-                       m->arch, inner, g->n_v_head);
+        return vt_fail(p->err, VT_E_PAYLOAD,
+                       "%s.ssm.inner_size is %d; a multiple of ssm.time_step_rank (%d) is needed", m->arch,
+                       inner, g->n_v_head);
     if (g->n_v_head % g->n_k_head != 0)
-        return vt_fail(p->err, VT_E_PAYLOAD, "%s.ssm.time_step_rank is %d; a multiple of ssm.group_count (%d) is needed",
-                       m->arch, g->n_v_head, g->n_k_head);
+        return vt_fail(p->err, VT_E_PAYLOAD,
+                       "%s.ssm.time_step_rank is %d; a multiple of ssm.group_count (%d) is needed", m->arch,
+                       g->n_v_head, g->n_k_head);
     g->dv = inner / g->n_v_head;
     g->grouped = false;
     g->eps = m->eps;
@@ -156,7 +166,8 @@ int map_qwen35(struct map *p)
     if (map_sizes(p, &s) < 0)
         return -1;
     if (!map_has(p, 0, "attn_norm.weight") && map_has(p, m->n_layer, "nextn.eh_proj.weight"))
-        return vt_fail(p->err, VT_E_PAYLOAD, "the file holds a draft (MTP) block only; name the model's own file");
+        return vt_fail(p->err, VT_E_PAYLOAD,
+                       "the file holds a draft (MTP) block only; name the model's own file");
     if (map_layers(p) < 0)
         return -1;
     for (int i = 0; i < m->n_layer; i++) {

@@ -15,8 +15,8 @@ struct sampler {
     struct cand *cands; /* [n_vocab] */
     uint32_t n;         /* candidates left; the best are in front once sorted */
     bool sorted;
-    uint32_t *counts;   /* [n_vocab] occurrences among the last items; zero between picks */
-    float *probs;       /* [n_vocab] of the candidates */
+    uint32_t *counts; /* [n_vocab] occurrences among the last items; zero between picks */
+    float *probs;     /* [n_vocab] of the candidates */
 };
 
 static int bad(struct vt_err *err, const char *name, double v, const char *need)
@@ -42,7 +42,8 @@ int sampler_check(const struct sampler_params *p, uint32_t n_vocab, struct vt_er
         return bad(err, "repeat_last_n", p->repeat_last_n, "-1 or more");
     for (size_t i = 0; i < p->n_bias; i++) {
         if (p->bias_ids[i] >= n_vocab)
-            return vt_fail(err, VT_E_PARAM, "logit_bias names token %u; the vocabulary has %u", p->bias_ids[i], n_vocab);
+            return vt_fail(err, VT_E_PARAM, "logit_bias names token %u; the vocabulary has %u",
+                           p->bias_ids[i], n_vocab);
         if (isnan(p->bias[i]) || p->bias[i] == INFINITY)
             return vt_fail(err, VT_E_PARAM, "logit_bias of token %u is not a finite number", p->bias_ids[i]);
     }
@@ -148,7 +149,8 @@ static void penalize(struct cand *c, uint32_t count, const struct sampler_params
     c->logit -= (float)count * p->frequency_penalty + p->presence_penalty;
 }
 
-static void apply_penalties(struct sampler *s, const struct sampler_params *p, const uint32_t *items, size_t n)
+static void apply_penalties(struct sampler *s, const struct sampler_params *p, const uint32_t *items,
+                            size_t n)
 {
     if (p->repeat_last_n == 0 ||
         (p->repeat_penalty == 1.0f && p->presence_penalty == 0.0f && p->frequency_penalty == 0.0f))
@@ -295,7 +297,8 @@ static double log_sum_exp(const float *x, uint32_t n)
     return (double)max + log(sum);
 }
 
-static void fill_top(struct sampler *s, const float *logits, double lse, struct sampler_top *top, unsigned n_top)
+static void fill_top(struct sampler *s, const float *logits, double lse, struct sampler_top *top,
+                     unsigned n_top)
 {
     load(s, logits);
     partial_sort(s->cands, s->n, n_top);
@@ -303,9 +306,9 @@ static void fill_top(struct sampler *s, const float *logits, double lse, struct 
         top[i] = (struct sampler_top){s->cands[i].id, (float)((double)s->cands[i].logit - lse)};
 }
 
-enum sampler_rc sampler_pick(struct sampler *s, const struct sampler_params *p, const float *logits, const uint32_t *items,
-                             size_t n_items, uint64_t position, uint32_t *id, float *logprob, struct sampler_top *top,
-                             unsigned n_top)
+enum sampler_rc sampler_pick(struct sampler *s, const struct sampler_params *p, const float *logits,
+                             const uint32_t *items, size_t n_items, uint64_t position, uint32_t *id,
+                             float *logprob, struct sampler_top *top, unsigned n_top)
 {
     for (uint32_t i = 0; i < s->n_vocab; i++)
         if (!isfinite(logits[i]))

@@ -22,32 +22,39 @@ struct eng_sampling {
     int32_t repeat_last_n; /* -1: whole window */
     int32_t min_keep;
     uint64_t seed;
-    bool has_seed;       /* false: the engine draws one and reports it */
-    bool ignore_eos;     /* the eog ids of the model do not end the sequence */
+    bool has_seed;            /* false: the engine draws one and reports it */
+    bool ignore_eos;          /* the eog ids of the model do not end the sequence */
     const uint32_t *bias_ids; /* logit bias pairs, borrowed during submit only */
     const float *bias;
     size_t n_bias;
 };
 
 struct eng_request {
-    uint64_t handle;  /* chosen by the gateway, unique per link */
-    uint8_t rid[16];  /* idempotency id */
+    uint64_t handle; /* chosen by the gateway, unique per link */
+    uint8_t rid[16]; /* idempotency id */
     const char *tenant;
-    int32_t slot;     /* -1: any */
+    int32_t slot;        /* -1: any */
     const uint32_t *ids; /* prompt; borrowed during submit */
     size_t n_ids;
     const uint32_t *emitted; /* resume: ids already sent to the client */
     size_t n_emitted;
-    uint32_t max_new;  /* counted from the first emitted id; 0: evaluate the prompt only */
+    uint32_t max_new;         /* counted from the first emitted id; 0: evaluate the prompt only */
     const uint32_t *stop_ids; /* end the sequence, beside the model's own */
     size_t n_stop_ids;
     uint32_t credit;
-    uint8_t logprobs;  /* 0: none, n: n-1 top alternatives with each token */
-    bool reuse;        /* may reuse cached prefixes */
+    uint8_t logprobs; /* 0: none, n: n-1 top alternatives with each token */
+    bool reuse;       /* may reuse cached prefixes */
     struct eng_sampling sampling;
 };
 
-enum eng_done { ENG_EOS = 0, ENG_STOP_ID = 1, ENG_LENGTH = 2, ENG_CANCELLED = 3, ENG_ERROR = 4, ENG_PARKED = 5 };
+enum eng_done {
+    ENG_EOS = 0,
+    ENG_STOP_ID = 1,
+    ENG_LENGTH = 2,
+    ENG_CANCELLED = 3,
+    ENG_ERROR = 4,
+    ENG_PARKED = 5
+};
 
 struct eng_usage {
     uint32_t prompt, reused, generated; /* generated counts the ids that a resume brought along */
@@ -63,43 +70,44 @@ struct eng_top {
 struct eng_events {
     /* queue_pos 0: placed in `slot`, which reuses `reused` tokens. Else it waits: slot is the one asked for, or UINT32_MAX,
      * and the first `prefill` event tells what was reused. */
-    void (*accepted)(void *arg, uint64_t handle, uint32_t slot, uint32_t reused, uint32_t queue_pos, uint64_t seed);
+    void (*accepted)(void *arg, uint64_t handle, uint32_t slot, uint32_t reused, uint32_t queue_pos,
+                     uint64_t seed);
     void (*refused)(void *arg, uint64_t handle, const struct vt_err *why, uint32_t retry_ms);
     void (*prefill)(void *arg, uint64_t handle, uint32_t done, uint32_t total, uint32_t reused);
     /* One id at position first (in the request's output). The id that ends the sequence (eog or stop id) is told, too, and
      * counts; done follows. logprob and top are valid when logprobs was asked for. */
-    void (*token)(void *arg, uint64_t handle, uint64_t first, uint32_t id, float logprob, const struct eng_top *top,
-                  unsigned n_top);
-    void (*done)(void *arg, uint64_t handle, enum eng_done why, uint64_t emitted, const struct eng_usage *usage,
-                 const struct vt_err *err);
+    void (*token)(void *arg, uint64_t handle, uint64_t first, uint32_t id, float logprob,
+                  const struct eng_top *top, unsigned n_top);
+    void (*done)(void *arg, uint64_t handle, enum eng_done why, uint64_t emitted,
+                 const struct eng_usage *usage, const struct vt_err *err);
     /* A slot reached a state worth saving: prompt evaluated, page filled, turn ended. */
     void (*dirty)(void *arg, uint32_t slot, bool turn_end);
 };
 
 struct eng_slot_info {
     uint32_t slot;
-    uint8_t state;       /* 0 idle, 1 queued, 2 prefill, 3 decode, 4 paused (credit), 5 parked */
-    uint32_t n_tokens;   /* items in the slot's cache */
+    uint8_t state;     /* 0 idle, 1 queued, 2 prefill, 3 decode, 4 paused (credit), 5 parked */
+    uint32_t n_tokens; /* items in the slot's cache */
     uint32_t n_prompt, n_reused, n_decoded, n_remain;
     char tenant[65];
     uint8_t rid[16];
-    uint64_t epoch;      /* moves whenever the slot's items change */
+    uint64_t epoch; /* moves whenever the slot's items change */
 };
 
 struct eng_facts {
     char arch[32];
-    char model[128];      /* general.name, or the file's name */
+    char model[128]; /* general.name, or the file's name */
     uint32_t n_vocab, n_layer, n_embd, n_ctx_train;
     uint64_t n_params, model_bytes;
-    uint32_t slots, window;   /* tokens of one slot, prompt and output together */
+    uint32_t slots, window; /* tokens of one slot, prompt and output together */
     uint64_t pool_tokens;
     uint64_t kv_bytes_per_token; /* all layers, measured from the allocation */
-    uint64_t block_bytes;     /* one 256-token page, all layers */
-    uint64_t rec_bytes;       /* one recurrent snapshot, 0 when not hybrid */
+    uint64_t block_bytes;        /* one 256-token page, all layers */
+    uint64_t rec_bytes;          /* one recurrent snapshot, 0 when not hybrid */
     char simd[16];
     int threads;
     uint64_t weights_planned, weights_measured, kv_planned, kv_measured, work_planned, work_measured;
-    const uint8_t *layout;    /* canonical msgpack of the layout descriptor; owned by the core */
+    const uint8_t *layout; /* canonical msgpack of the layout descriptor; owned by the core */
     size_t layout_len;
     uint8_t layout_fp[32];
 };
@@ -110,9 +118,9 @@ struct eng_export {
     char tenant[65];
     uint64_t epoch;
     uint32_t n_items;
-    const uint32_t *items;  /* copy, owned by the export */
-    uint32_t n_blocks;      /* full pages: n_items / 256, those computed */
-    uint32_t n_rec;         /* snapshots worth keeping, ascending */
+    const uint32_t *items;   /* copy, owned by the export */
+    uint32_t n_blocks;       /* full pages: n_items / 256, those computed */
+    uint32_t n_rec;          /* snapshots worth keeping, ascending */
     const uint32_t *rec_pos; /* each a multiple of 256 */
     void *opaque;
 };
@@ -124,13 +132,20 @@ struct eng_counters {
     uint64_t kv_used_tokens;
 };
 
-enum eng_op { ENG_OP_IDLE = 0, ENG_OP_PREFILL = 1, ENG_OP_DECODE = 2, ENG_OP_EXPORT = 3, ENG_OP_IMPORT = 4, ENG_OP_LOAD = 6,
-              ENG_OP_CANARY = 7 };
+enum eng_op {
+    ENG_OP_IDLE = 0,
+    ENG_OP_PREFILL = 1,
+    ENG_OP_DECODE = 2,
+    ENG_OP_EXPORT = 3,
+    ENG_OP_IMPORT = 4,
+    ENG_OP_LOAD = 6,
+    ENG_OP_CANARY = 7
+};
 
 /* The scheduler's pulse; written by the compute thread, read from any thread (relaxed atomics inside the core). */
 struct eng_pulse {
-    uint64_t step;      /* counts ubatches and decode steps */
-    uint64_t stamp_us;  /* monotonic time of the last bump */
+    uint64_t step;     /* counts ubatches and decode steps */
+    uint64_t stamp_us; /* monotonic time of the last bump */
     uint32_t in_flight;
     uint8_t op;
 };
@@ -149,7 +164,8 @@ struct eng_config {
 };
 
 struct eng_ops {
-    int (*load)(struct eng **out, const struct eng_config *cfg, const struct eng_events *ev, void *ev_arg, struct vt_err *err);
+    int (*load)(struct eng **out, const struct eng_config *cfg, const struct eng_events *ev, void *ev_arg,
+                struct vt_err *err);
     void (*free)(struct eng *e);
     const struct eng_facts *(*facts)(const struct eng *e); /* any thread after load */
     /* Decodes once through the real path in every slot and runs the largest ubatch once. */
@@ -173,15 +189,18 @@ struct eng_ops {
     int (*export_begin)(struct eng *e, uint32_t slot, struct eng_export **out, struct vt_err *err);
     void (*export_free)(struct eng *e, struct eng_export *x);
     /* kind 1: block `index`; kind 2: snapshot `index`. Copies len bytes at off into dst. */
-    int (*export_read)(struct eng *e, struct eng_export *x, int kind, uint32_t index, uint64_t off, void *dst, size_t len);
+    int (*export_read)(struct eng *e, struct eng_export *x, int kind, uint32_t index, uint64_t off, void *dst,
+                       size_t len);
 
     /* Import into fresh pages; publish is one swap into the slot; free without publish gives everything back. */
-    int (*import_begin)(struct eng *e, uint32_t slot, const char *tenant, const uint32_t *items, uint32_t n_items,
-                        uint32_t n_blocks, uint32_t rec_pos /* 0 = none */, void **imp, struct vt_err *err);
-    int (*import_write)(struct eng *e, void *imp, int kind, uint32_t index, uint64_t off, const void *src, size_t len,
+    int (*import_begin)(struct eng *e, uint32_t slot, const char *tenant, const uint32_t *items,
+                        uint32_t n_items, uint32_t n_blocks, uint32_t rec_pos /* 0 = none */, void **imp,
                         struct vt_err *err);
+    int (*import_write)(struct eng *e, void *imp, int kind, uint32_t index, uint64_t off, const void *src,
+                        size_t len, struct vt_err *err);
     /* n_blocks: how many leading blocks are whole (a bad one shortens the prefix). Returns tokens restored. */
-    int (*import_publish)(struct eng *e, void *imp, uint32_t n_blocks, bool rec_ok, uint32_t *tokens, struct vt_err *err);
+    int (*import_publish)(struct eng *e, void *imp, uint32_t n_blocks, bool rec_ok, uint32_t *tokens,
+                          struct vt_err *err);
     void (*import_free)(struct eng *e, void *imp);
 };
 

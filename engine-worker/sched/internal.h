@@ -12,12 +12,12 @@
 
 #include <stdatomic.h>
 
-#define SIMILARITY     0.10 /* least share of a prompt that makes a slot "the one with this conversation" */
-#define RIDS           1024 /* finished requests that are remembered */
-#define QUEUE_MAX      4096 /* requests that may wait; the gateway's own limit is far below */
-#define TENANT_MAX     64
-#define NUMERICS       1 /* revision: goes up whenever a change of ours changes KV values */
-#define LOGPROBS_MAX   255
+#define SIMILARITY   0.10 /* least share of a prompt that makes a slot "the one with this conversation" */
+#define RIDS         1024 /* finished requests that are remembered */
+#define QUEUE_MAX    4096 /* requests that may wait; the gateway's own limit is far below */
+#define TENANT_MAX   64
+#define NUMERICS     1 /* revision: goes up whenever a change of ours changes KV values */
+#define LOGPROBS_MAX 255
 
 struct request {
     uint64_t handle;
@@ -35,9 +35,9 @@ struct request {
     bool reuse, ignore_eos;
     struct sampler_params sampling;
     uint32_t n_reused;
-    uint64_t order;                          /* of arrival */
+    uint64_t order;                             /* of arrival */
     uint64_t submitted_us, placed_us, first_us; /* monotonic; first_us: first token of this run */
-    struct request *next;                    /* in the queue */
+    struct request *next;                       /* in the queue */
 };
 
 struct finished {
@@ -66,7 +66,7 @@ struct slot {
     const float *logits; /* row to sample from in this step */
     uint64_t used;       /* stamp of the last use */
     uint64_t epoch;
-    bool parked;         /* the last request ended with ENG_PARKED */
+    bool parked; /* the last request ended with ENG_PARKED */
     /* of the running or the last request */
     char tenant[TENANT_MAX + 1];
     uint8_t rid[16];
@@ -152,12 +152,15 @@ void pulse_set(struct eng *e, enum eng_op op);
 /* checkpoint.c */
 int engine_export_begin(struct eng *e, uint32_t slot, struct eng_export **out, struct vt_err *err);
 void engine_export_free(struct eng *e, struct eng_export *x);
-int engine_export_read(struct eng *e, struct eng_export *x, int kind, uint32_t index, uint64_t off, void *dst, size_t len);
-int engine_import_begin(struct eng *e, uint32_t slot, const char *tenant, const uint32_t *items, uint32_t n_items,
-                        uint32_t n_blocks, uint32_t rec_pos, void **imp, struct vt_err *err);
-int engine_import_write(struct eng *e, void *imp, int kind, uint32_t index, uint64_t off, const void *src, size_t len,
+int engine_export_read(struct eng *e, struct eng_export *x, int kind, uint32_t index, uint64_t off, void *dst,
+                       size_t len);
+int engine_import_begin(struct eng *e, uint32_t slot, const char *tenant, const uint32_t *items,
+                        uint32_t n_items, uint32_t n_blocks, uint32_t rec_pos, void **imp,
                         struct vt_err *err);
-int engine_import_publish(struct eng *e, void *imp, uint32_t n_blocks, bool rec_ok, uint32_t *tokens, struct vt_err *err);
+int engine_import_write(struct eng *e, void *imp, int kind, uint32_t index, uint64_t off, const void *src,
+                        size_t len, struct vt_err *err);
+int engine_import_publish(struct eng *e, void *imp, uint32_t n_blocks, bool rec_ok, uint32_t *tokens,
+                          struct vt_err *err);
 void engine_import_free(struct eng *e, void *imp);
 
 /* layout.c: canonical msgpack of everything that gives KV bytes their meaning (malloc'd), and its SHA-256. */

@@ -1,5 +1,5 @@
-#include "internal.h"
 #include "hash.h"
+#include "internal.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -21,8 +21,8 @@ static int check_ids(const struct eng *e, const uint32_t *ids, size_t n, const c
 {
     for (size_t i = 0; i < n; i++)
         if (ids[i] >= (uint32_t)e->model->n_vocab)
-            return vt_fail(err, VT_E_PARAM, "%s: token id %u is outside of the vocabulary of %d", what, ids[i],
-                           e->model->n_vocab);
+            return vt_fail(err, VT_E_PARAM, "%s: token id %u is outside of the vocabulary of %d", what,
+                           ids[i], e->model->n_vocab);
     return 0;
 }
 
@@ -31,16 +31,19 @@ static int check(const struct eng *e, const struct eng_request *q, struct vt_err
     if (q->n_ids == 0)
         return vt_fail(err, VT_E_PARAM, "the prompt is empty; at least one token is needed");
     if (q->n_ids >= e->window)
-        return vt_fail(err, VT_E_WINDOW, "request (%zu tokens) exceeds the available context size (%u tokens), try "
-                       "increasing it", q->n_ids, e->window);
+        return vt_fail(err, VT_E_WINDOW,
+                       "request (%zu tokens) exceeds the available context size (%u tokens), try "
+                       "increasing it",
+                       q->n_ids, e->window);
     if (q->n_emitted > e->window - q->n_ids)
-        return vt_fail(err, VT_E_PARAM, "the request brings %zu emitted tokens; %zu fit behind its prompt", q->n_emitted,
-                       e->window - q->n_ids);
+        return vt_fail(err, VT_E_PARAM, "the request brings %zu emitted tokens; %zu fit behind its prompt",
+                       q->n_emitted, e->window - q->n_ids);
     if (q->slot < -1 || q->slot >= (int64_t)e->n_slots)
         return vt_fail(err, VT_E_NO_SLOT, "slot %d does not exist; there are %u", q->slot, e->n_slots);
     if (strlen(q->tenant) > TENANT_MAX)
         return vt_fail(err, VT_E_PARAM, "the tenant's name is longer than %d bytes", TENANT_MAX);
-    if (check_ids(e, q->ids, q->n_ids, "prompt", err) < 0 || check_ids(e, q->emitted, q->n_emitted, "resume", err) < 0)
+    if (check_ids(e, q->ids, q->n_ids, "prompt", err) < 0 ||
+        check_ids(e, q->emitted, q->n_emitted, "resume", err) < 0)
         return -1;
     return check_ids(e, q->stop_ids, q->n_stop_ids, "stop ids", err);
 }

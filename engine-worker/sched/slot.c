@@ -68,8 +68,8 @@ void slot_place(struct eng *e, struct slot *s, struct request *r)
 
 /* ---- ends ---- */
 
-static void remember(struct eng *e, const struct request *r, uint32_t slot, enum eng_done why, const struct eng_usage *usage,
-                     const struct vt_err *err)
+static void remember(struct eng *e, const struct request *r, uint32_t slot, enum eng_done why,
+                     const struct eng_usage *usage, const struct vt_err *err)
 {
     static const uint8_t none[16];
     if (why == ENG_PARKED || memcmp(r->rid, none, 16) == 0)
@@ -88,7 +88,8 @@ static void remember(struct eng *e, const struct request *r, uint32_t slot, enum
         f->err = *err;
 }
 
-static void tell_done(struct eng *e, struct request *r, uint32_t slot, enum eng_done why, const struct vt_err *err)
+static void tell_done(struct eng *e, struct request *r, uint32_t slot, enum eng_done why,
+                      const struct vt_err *err)
 {
     struct eng_usage usage;
     request_usage(e, r, &usage);

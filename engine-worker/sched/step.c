@@ -120,8 +120,8 @@ static void pick_one(void *arg, int64_t i)
     unsigned n_top = r->logprobs > 1 ? r->logprobs - 1u : 0;
     if (n_top > (unsigned)e->model->n_vocab)
         n_top = (unsigned)e->model->n_vocab;
-    s->pick.rc = sampler_pick(s->sampler, &r->sampling, s->logits, r->items, r->n_items, r->n_emitted, &s->pick.id,
-                              r->logprobs ? &s->pick.logprob : NULL, s->pick.top, n_top);
+    s->pick.rc = sampler_pick(s->sampler, &r->sampling, s->logits, r->items, r->n_items, r->n_emitted,
+                              &s->pick.id, r->logprobs ? &s->pick.logprob : NULL, s->pick.top, n_top);
 }
 
 static void tell_token(struct eng *e, const struct slot *s)
@@ -133,7 +133,8 @@ static void tell_token(struct eng *e, const struct slot *s)
         n_top = (unsigned)e->model->n_vocab;
     for (unsigned i = 0; i < n_top; i++)
         top[i] = (struct eng_top){s->pick.top[i].id, s->pick.top[i].logprob};
-    e->ev.token(e->ev_arg, r->handle, r->n_emitted - 1, s->pick.id, r->logprobs ? s->pick.logprob : 0, top, n_top);
+    e->ev.token(e->ev_arg, r->handle, r->n_emitted - 1, s->pick.id, r->logprobs ? s->pick.logprob : 0, top,
+                n_top);
 }
 
 static void deliver(struct eng *e, struct slot *s)
@@ -146,8 +147,10 @@ static void deliver(struct eng *e, struct slot *s)
     if (s->pick.rc == SAMPLER_NOT_FINITE) {
         kv_seq_poison(&s->seq);
         slot_changed(s);
-        vt_fail(&err, VT_E_NOT_FINITE, "the model gave numbers that are not finite at position %u; this request ends, "
-                "others go on", r->n_items);
+        vt_fail(&err, VT_E_NOT_FINITE,
+                "the model gave numbers that are not finite at position %u; this request ends, "
+                "others go on",
+                r->n_items);
         slot_finish(e, s, ENG_ERROR, &err);
         return;
     }
@@ -239,7 +242,8 @@ bool engine_step(struct eng *e)
     }
     uint64_t start = vt_mono(&e->clock);
     pulse_set(e, e->n_prefill_rows > 0 ? ENG_OP_PREFILL : ENG_OP_DECODE);
-    struct fw_batch b = {.n_rows = e->n_rows, .ids = e->ids, .want = e->want, .runs = e->runs, .n_runs = e->n_runs};
+    struct fw_batch b = {
+        .n_rows = e->n_rows, .ids = e->ids, .want = e->want, .runs = e->runs, .n_runs = e->n_runs};
     float *logits = fw_forward(e->fw, &b);
     account(e, vt_mono(&e->clock) - start);
     if (logits)
@@ -252,15 +256,17 @@ bool engine_step(struct eng *e)
 
 /* ---- proof of life ---- */
 
-static int check_logits(const struct eng *e, const float *logits, int64_t rows, const char *what, struct vt_err *err)
+static int check_logits(const struct eng *e, const float *logits, int64_t rows, const char *what,
+                        struct vt_err *err)
 {
     if (!logits)
         return vt_fail(err, VT_E_NOMEM, "%s: out of memory for page tables", what);
     for (int64_t i = 0; i < rows * e->model->n_vocab; i++)
         if (!isfinite(logits[i]))
-            return vt_fail(err, VT_E_NOT_FINITE, "%s: logit %lld of row %lld is not finite; the model file is damaged or "
-                           "this CPU computes wrongly", what, (long long)(i % e->model->n_vocab),
-                           (long long)(i / e->model->n_vocab));
+            return vt_fail(err, VT_E_NOT_FINITE,
+                           "%s: logit %lld of row %lld is not finite; the model file is damaged or "
+                           "this CPU computes wrongly",
+                           what, (long long)(i % e->model->n_vocab), (long long)(i / e->model->n_vocab));
     return 0;
 }
 
@@ -283,7 +289,8 @@ int engine_canary(struct eng *e, struct vt_err *err)
         return -1;
     uint32_t got = (uint32_t)be_argmax(logits, e->model->n_vocab);
     if (e->canary_known && got != e->canary_expect)
-        return vt_fail(err, VT_E_INTERNAL, "canary: the same token gave %u before and %u now", e->canary_expect, got);
+        return vt_fail(err, VT_E_INTERNAL, "canary: the same token gave %u before and %u now",
+                       e->canary_expect, got);
     e->canary_expect = got;
     e->canary_known = true;
     pulse_bump(e);
@@ -303,8 +310,11 @@ static int test_decodes(struct eng *e, struct vt_err *err)
     for (uint32_t i = 0; i < n; i++) {
         e->ids[i] = some_id(e, i);
         e->want[i] = 1;
-        e->runs[i] = (struct fw_run){
-            .row0 = i, .n_rows = 1, .pos0 = (int32_t)i, .pages = e->canary.pages, .state = states + i * floats};
+        e->runs[i] = (struct fw_run){.row0 = i,
+                                     .n_rows = 1,
+                                     .pos0 = (int32_t)i,
+                                     .pages = e->canary.pages,
+                                     .state = states + i * floats};
     }
     struct fw_batch b = {.n_rows = n, .ids = e->ids, .want = e->want, .runs = e->runs, .n_runs = (int)n};
     int rc = check_logits(e, fw_forward(e->fw, &b), n, "self-test (one token in every slot)", err);

@@ -1,0 +1,243 @@
+#include "internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- export ---- */
+
+struct held { /* eng_export.opaque */
+    uint32_t *pages, *snaps;
+};
+
+static void free_export(struct eng_export *x)
+{
+    struct held *h = x->opaque;
+    if (h) {
+        free(h->pages);
+        free(h->snaps);
+    }
+    free(h);
+    free((void *)x->items);
+    free((void *)x->rec_pos);
+    free(x);
+}
+
+static void hold(struct eng *e, const struct kv_seq *seq, struct eng_export *x, uint32_t *rec_pos)
+{
+    struct held *h = x->opaque;
+    for (uint32_t i = 0; i < x->n_blocks; i++) {
+        h->pages[i] = seq->pages[i];
+        kv_page_ref(e->kv, h->pages[i]);
+        uint32_t snap = kv_snap_of(e->kv, h->pages[i]);
+        if (snap == KV_NONE)
+            continue;
+        kv_snap_ref(e->kv, snap);
+        h->snaps[x->n_rec] = snap;
+        rec_pos[x->n_rec++] = (i + 1) * BE_PAGE;
+    }
+}
+
+int engine_export_begin(struct eng *e, uint32_t slot, struct eng_export **out, struct vt_err *err)
+{
+    if (slot >= e->n_slots)
+        return vt_fail(err, VT_E_NO_SLOT, "slot %u does not exist; there are %u", slot, e->n_slots);
+    const struct slot *s = &e->slots[slot];
+    const struct kv_seq *seq = &s->seq;
+    uint32_t n_blocks = seq->n / BE_PAGE;
+    struct eng_export *x = calloc(1, sizeof *x);
+    struct held *h = calloc(1, sizeof *h);
+    uint32_t *items = malloc((seq->n + 1) * sizeof *items),
+             *rec_pos = malloc((n_blocks + 1) * sizeof *rec_pos);
+    if (!x || !h || !items || !rec_pos || !(h->pages = malloc((n_blocks + 1) * sizeof *h->pages)) ||
+        !(h->snaps = malloc((n_blocks + 1) * sizeof *h->snaps))) {
+        if (h)
+            free(h->pages);
+        free(h);
+        free(x);
+        free(items);
+        free(rec_pos);
+        return vt_fail(err, VT_E_NOMEM, "out of memory for the export of slot %u", slot);
+    }
+    memcpy(items, seq->ids, seq->n * sizeof *items);
+    *x = (struct eng_export){.slot = slot,
+                             .epoch = s->epoch,
+                             .n_items = seq->n,
+                             .items = items,
+                             .n_blocks = n_blocks,
+                             .rec_pos = rec_pos,
+                             .opaque = h};
+    memcpy(x->tenant, s->tenant, sizeof x->tenant);
+    hold(e, seq, x, rec_pos);
+    *out = x;
+    return 0;
+}
+
+void engine_export_free(struct eng *e, struct eng_export *x)
+{
+    if (!x)
+        return;
+    const struct held *h = x->opaque;
+    for (uint32_t i = x->n_blocks; i-- > 0;)
+        kv_page_unref(e->kv, h->pages[i]);
+    for (uint32_t i = 0; i < x->n_rec; i++)
+        kv_snap_unref(e->kv, h->snaps[i]);
+    free_export(x);
+}
+
+int engine_export_read(struct eng *e, struct eng_export *x, int kind, uint32_t index, uint64_t off, void *dst,
+                       size_t len)
+{
+    const struct held *h = x->opaque;
+    const uint8_t *src;
+    uint64_t size;
+    if (kind == 1 && index < x->n_blocks) {
+        src = kv_page_data(e->kv, h->pages[index]);
+        size = kv_page_bytes(e->kv);
+    } else if (kind == 2 && index < x->n_rec) {
+        src = (const uint8_t *)kv_snap_data(e->kv, h->snaps[index]);
+        size = kv_snap_bytes(e->kv);
+    } else {
+        return -1;
+    }
+    if (off > size || len > size - off)
+        return -1;
+    memcpy(dst, src + off, len);
+    return 0;
+}
+
+/* ---- import ---- */
+
+struct import {
+    uint32_t slot, n_blocks, rec_pos;
+    uint8_t root[KV_NAME];
+    char tenant[TENANT_MAX + 1];
+    uint32_t *items; /* [n_blocks * BE_PAGE] */
+    uint32_t *pages; /* [n_blocks] */
+    uint32_t snap;
+};
+
+static int check_import(const struct eng *e, uint32_t slot, const char *tenant, const uint32_t *items,
+                        uint32_t n_items, uint32_t n_blocks, uint32_t rec_pos, struct vt_err *err)
+{
+    if (slot >= e->n_slots)
+        return vt_fail(err, VT_E_NO_SLOT, "slot %u does not exist; there are %u", slot, e->n_slots);
+    if (e->slots[slot].req)
+        return vt_fail(err, VT_E_BUSY, "slot %u is at work", slot);
+    if (strlen(tenant) > TENANT_MAX)
+        return vt_fail(err, VT_E_PARAM, "the tenant's name is longer than %d bytes", TENANT_MAX);
+    if (n_blocks == 0 || n_blocks > n_items / BE_PAGE || n_blocks > e->window / BE_PAGE)
+        return vt_fail(err, VT_E_PARAM,
+                       "an import of %u blocks does not fit %u items and a window of %u tokens", n_blocks,
+                       n_items, e->window);
+    if (rec_pos % BE_PAGE != 0 || rec_pos > n_blocks * BE_PAGE)
+        return vt_fail(err, VT_E_PARAM, "recurrent state at %u is not at the border of one of %u blocks",
+                       rec_pos, n_blocks);
+    for (uint32_t i = 0; i < n_blocks * BE_PAGE; i++)
+        if (items[i] >= (uint32_t)e->model->n_vocab)
+            return vt_fail(err, VT_E_PARAM, "token id %u is outside of the vocabulary of %d", items[i],
+                           e->model->n_vocab);
+    return 0;
+}
+
+static int take_memory(struct eng *e, struct import *m, const uint32_t *items, uint32_t n_blocks,
+                       uint32_t rec_pos, struct vt_err *err)
+{
+    m->items = malloc((size_t)n_blocks * BE_PAGE * sizeof *m->items);
+    m->pages = malloc(n_blocks * sizeof *m->pages);
+    if (!m->items || !m->pages)
+        return vt_fail(err, VT_E_NOMEM, "out of memory for an import of %u blocks", n_blocks);
+    memcpy(m->items, items, (size_t)n_blocks * BE_PAGE * sizeof *m->items);
+    while (m->n_blocks < n_blocks) {
+        uint32_t page = kv_page_alloc(e->kv);
+        if (page != KV_NONE)
+            m->pages[m->n_blocks++] = page;
+        else if (!slot_evict_idle(e, &e->slots[m->slot]))
+            return vt_fail(err, VT_E_DEVICE_MEM, "no free KV page for block %u of %u", m->n_blocks, n_blocks);
+    }
+    if (kv_state_floats(e->kv) > 0 && rec_pos > 0) {
+        m->snap = kv_snap_alloc(e->kv);
+        if (m->snap == KV_NONE)
+            return vt_fail(err, VT_E_DEVICE_MEM, "no free recurrent snapshot");
+        m->rec_pos = rec_pos;
+    }
+    return 0;
+}
+
+int engine_import_begin(struct eng *e, uint32_t slot, const char *tenant, const uint32_t *items,
+                        uint32_t n_items, uint32_t n_blocks, uint32_t rec_pos, void **imp, struct vt_err *err)
+{
+    if (check_import(e, slot, tenant, items, n_items, n_blocks, rec_pos, err) < 0)
+        return -1;
+    struct import *m = calloc(1, sizeof *m);
+    if (!m)
+        return vt_fail(err, VT_E_NOMEM, "out of memory for an import");
+    m->slot = slot;
+    m->snap = KV_NONE;
+    strcpy(m->tenant, tenant); /* checked: it fits */
+    kv_root(tenant, m->root);
+    if (take_memory(e, m, items, n_blocks, rec_pos, err) < 0) {
+        engine_import_free(e, m);
+        return -1;
+    }
+    *imp = m;
+    return 0;
+}
+
+int engine_import_write(struct eng *e, void *imp, int kind, uint32_t index, uint64_t off, const void *src,
+                        size_t len, struct vt_err *err)
+{
+    struct import *m = imp;
+    uint8_t *dst = NULL;
+    uint64_t size = 0;
+    if (kind == 1 && index < m->n_blocks) {
+        dst = kv_page_data(e->kv, m->pages[index]);
+        size = kv_page_bytes(e->kv);
+    } else if (kind == 2 && m->snap != KV_NONE) { /* there is one snapshot; its index does not matter */
+        dst = (uint8_t *)kv_snap_fill(e->kv, m->snap);
+        size = kv_snap_bytes(e->kv);
+    }
+    if (!dst || off > size || len > size - off)
+        return vt_fail(err, VT_E_PARAM, "%zu bytes at %llu of block %u (kind %d) lie outside of the import",
+                       len, (unsigned long long)off, index, kind);
+    memcpy(dst + off, src, len);
+    return 0;
+}
+
+int engine_import_publish(struct eng *e, void *imp, uint32_t n_blocks, bool rec_ok, uint32_t *tokens,
+                          struct vt_err *err)
+{
+    struct import *m = imp;
+    struct slot *s = &e->slots[m->slot];
+    if (s->req)
+        return vt_fail(err, VT_E_BUSY, "slot %u is at work", m->slot);
+    uint32_t usable = n_blocks < m->n_blocks ? n_blocks : m->n_blocks;
+    if (kv_state_floats(e->kv) > 0)
+        usable = rec_ok && m->rec_pos <= usable * BE_PAGE ? m->rec_pos / BE_PAGE : 0;
+    *tokens = usable * BE_PAGE;
+    if (usable == 0)
+        return 0;
+    kv_seq_install(&s->seq, m->root, m->items, m->pages, usable, m->snap);
+    m->snap = KV_NONE;
+    /* The pages that were used have gone into the slot; import_free returns the others. */
+    memmove(m->pages, m->pages + usable, (m->n_blocks - usable) * sizeof *m->pages);
+    m->n_blocks -= usable;
+    memcpy(s->tenant, m->tenant, sizeof s->tenant);
+    s->used = ++e->stamp;
+    s->parked = false;
+    slot_changed(s);
+    return 0;
+}
+
+void engine_import_free(struct eng *e, void *imp)
+{
+    struct import *m = imp;
+    if (!m)
+        return;
+    for (uint32_t i = 0; i < m->n_blocks; i++)
+        kv_page_unref(e->kv, m->pages[i]);
+    if (m->snap != KV_NONE)
+        kv_snap_unref(e->kv, m->snap);
+    free(m->items);
+    free(m->pages);
+    free(m);
+}

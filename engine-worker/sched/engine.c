@@ -1,0 +1,274 @@
+#include "internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { PHASE_WEIGHTS = 1, PHASE_KV = 2 };
+
+static void progress(const struct eng_config *c, unsigned phase, uint64_t done, uint64_t total)
+{
+    if (c->progress)
+        c->progress(c->progress_arg, phase, done, total);
+}
+
+/* Reads one byte of every page of the weights, so that loading takes the time that it takes and the first token does
+ * not. */
+static void touch_weights(struct eng *e, const struct eng_config *c)
+{
+    volatile uint8_t sink = 0;
+    uint64_t done = 0, total = e->model->bytes;
+    progress(c, PHASE_WEIGHTS, 0, total);
+    for (uint64_t i = 0; i < gguf_n_tensors(e->file); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(e->file, i);
+        for (uint64_t at = 0; at < t->bytes; at += 4096) {
+            sink = (uint8_t)(sink + t->data[at]);
+            if (at > 0 && at % (64u << 20) == 0)
+                progress(c, PHASE_WEIGHTS, done + at, total);
+        }
+        done += t->bytes;
+        progress(c, PHASE_WEIGHTS, done, total);
+    }
+}
+
+static int check_config(const struct eng_config *c, struct vt_err *err)
+{
+    if (c->slots < 1 || c->slots > 256)
+        return vt_fail(err, VT_E_CONFIG, "engine.slots is %u; 1 to 256 are possible", c->slots);
+    if (c->ctx_tokens < ENG_PAGE || c->ctx_tokens % ENG_PAGE != 0 || c->ctx_tokens > 1u << 24)
+        return vt_fail(err, VT_E_CONFIG,
+                       "engine.ctx_tokens is %u; a multiple of %d from %d to 16777216 is needed",
+                       c->ctx_tokens, ENG_PAGE, ENG_PAGE);
+    if (c->ubatch < 1 || c->ubatch > 4096)
+        return vt_fail(err, VT_E_CONFIG, "engine.ubatch_tokens is %u; 1 to 4096 are possible", c->ubatch);
+    return 0;
+}
+
+static int load_model(struct eng *e, const struct eng_config *c, struct vt_err *err)
+{
+    if (gguf_open(&e->file, c->model_path, false, err) < 0)
+        return -1;
+    if (model_load(&e->model, e->file, c->model_path, err) < 0 || tok_load(&e->tok, e->file, err) < 0)
+        return vt_fail_prefix(err, "%s", c->model_path);
+    if (tok_n_vocab(e->tok) > (uint32_t)e->model->n_vocab)
+        return vt_fail(err, VT_E_PAYLOAD,
+                       "%s: the tokenizer has %u tokens, the embedding %d rows; at least as many rows "
+                       "are needed",
+                       c->model_path, tok_n_vocab(e->tok), e->model->n_vocab);
+    e->n_eog = tok_eog_ids(e->tok, &e->eog);
+    touch_weights(e, c);
+    return 0;
+}
+
+static uint32_t canary_pages(const struct eng *e)
+{
+    return (e->ubatch + BE_PAGE - 1) / BE_PAGE;
+}
+
+static int make_pool(struct eng *e, const struct eng_config *c, struct vt_err *err)
+{
+    const struct model *m = e->model;
+    struct be_attn *geo = calloc((size_t)m->n_attn + 1, sizeof *geo);
+    if (!geo)
+        return vt_fail(err, VT_E_NOMEM, "out of memory for the KV layout");
+    for (int i = 0; i < m->n_layer; i++)
+        if (m->layers[i].mixer == MIX_ATTENTION)
+            geo[m->layers[i].attn.index] = m->layers[i].attn.geo;
+    struct kv_shape shape = {.n_attn = m->n_attn,
+                             .attn = geo,
+                             .state_floats = m->state_floats,
+                             .n_pages = c->slots * (c->ctx_tokens / BE_PAGE) + canary_pages(e),
+                             .n_snaps = c->slots * c->rec_snapshots + 1};
+    int rc = kv_new(&e->kv, &shape, err);
+    free(geo);
+    return rc;
+}
+
+static int make_slots(struct eng *e, const struct eng_config *c, struct vt_err *err)
+{
+    static const uint8_t no_root[KV_NAME];
+    e->slots = calloc(c->slots, sizeof *e->slots);
+    e->done = calloc(RIDS, sizeof *e->done);
+    if (!e->slots || !e->done)
+        return vt_fail(err, VT_E_NOMEM, "out of memory for %u slots", c->slots);
+    for (uint32_t i = 0; i < c->slots; i++) {
+        struct slot *s = &e->slots[i];
+        s->index = i;
+        e->n_slots = i + 1;
+        if (kv_seq_init(&s->seq, e->kv, e->window, c->rec_snapshots, err) < 0 ||
+            sampler_new(&s->sampler, (uint32_t)e->model->n_vocab, err) < 0)
+            return -1;
+        progress(c, PHASE_KV, i + 1, c->slots);
+    }
+    if (kv_seq_init(&e->canary, e->kv, canary_pages(e) * BE_PAGE, 0, err) < 0)
+        return -1;
+    kv_seq_clear(&e->canary, no_root);
+    kv_seq_room(&e->canary, e->canary.cap); /* the pool has these pages */
+    return 0;
+}
+
+static int make_batch(struct eng *e, struct vt_err *err)
+{
+    int64_t rows = (int64_t)e->n_slots + e->ubatch;
+    e->ids = calloc((size_t)rows, sizeof *e->ids);
+    e->want = calloc((size_t)rows, 1);
+    e->runs = calloc(e->n_slots, sizeof *e->runs);
+    e->run_slots = calloc(e->n_slots, sizeof *e->run_slots);
+    e->todo = calloc(e->n_slots, sizeof *e->todo);
+    if (!e->ids || !e->want || !e->runs || !e->run_slots || !e->todo)
+        return vt_fail(err, VT_E_NOMEM, "out of memory for a batch of %lld rows", (long long)rows);
+    return fw_new(&e->fw, e->model, e->be, e->kv, rows, (int)e->n_slots, e->n_slots, err);
+}
+
+static uint64_t kv_planned(const struct eng *e, const struct eng_config *c)
+{
+    uint64_t token = 0, pages = c->slots * (c->ctx_tokens / BE_PAGE) + canary_pages(e);
+    for (int i = 0; i < e->model->n_layer; i++) {
+        const struct be_attn *g = &e->model->layers[i].attn.geo;
+        if (e->model->layers[i].mixer == MIX_ATTENTION)
+            token += 2 * (uint64_t)g->n_kv_head * (uint64_t)(g->d + g->dv);
+    }
+    return pages * BE_PAGE * token +
+           (c->slots * c->rec_snapshots + 1) * e->model->state_floats * sizeof(float);
+}
+
+static int make_facts(struct eng *e, const struct eng_config *c, struct vt_err *err)
+{
+    const struct model *m = e->model;
+    struct eng_facts *f = &e->facts;
+    uint64_t states = (uint64_t)(e->n_slots + 1) * m->state_floats * sizeof(float);
+    *f = (struct eng_facts){
+        .n_vocab = (uint32_t)m->n_vocab,
+        .n_layer = (uint32_t)m->n_layer,
+        .n_embd = (uint32_t)m->n_embd,
+        .n_ctx_train = (uint32_t)m->n_ctx_train,
+        .n_params = m->n_params,
+        .model_bytes = gguf_total_bytes(e->file),
+        .slots = e->n_slots,
+        .window = e->window,
+        .pool_tokens = (uint64_t)e->n_slots * e->window,
+        .kv_bytes_per_token = kv_page_bytes(e->kv) / BE_PAGE,
+        .block_bytes = kv_page_bytes(e->kv),
+        .rec_bytes = kv_snap_bytes(e->kv),
+        .threads = be_pool_threads(e->pool),
+        .weights_planned = m->bytes,
+        .weights_measured = m->bytes + m->vector_bytes,
+        .kv_planned = kv_planned(e, c),
+        .kv_measured = kv_bytes(e->kv),
+        .work_planned = fw_bytes(e->fw),
+        .work_measured = fw_bytes(e->fw) + states,
+    };
+    snprintf(f->arch, sizeof f->arch, "%s", m->arch);
+    snprintf(f->model, sizeof f->model, "%s", m->name);
+    snprintf(f->simd, sizeof f->simd, "%s", be_simd_name(be_simd_of(e->be)));
+    if (layout_describe(e, &e->layout, &f->layout_len, f->layout_fp, err) < 0)
+        return -1;
+    f->layout = e->layout;
+    return 0;
+}
+
+static void engine_free(struct eng *e)
+{
+    if (!e)
+        return;
+    while (e->queue) {
+        struct request *r = e->queue;
+        e->queue = r->next;
+        request_free(r);
+    }
+    for (uint32_t i = 0; i < e->n_slots; i++) {
+        request_free(e->slots[i].req);
+        kv_seq_fini(&e->slots[i].seq);
+        sampler_free(e->slots[i].sampler);
+    }
+    kv_seq_fini(&e->canary);
+    free(e->slots);
+    free(e->done);
+    free(e->ids);
+    free(e->want);
+    free(e->runs);
+    free(e->run_slots);
+    free(e->todo);
+    free(e->layout);
+    fw_free(e->fw);
+    kv_free(e->kv);
+    be_free(e->be);
+    be_pool_free(e->pool);
+    tok_free(e->tok);
+    model_free(e->model);
+    gguf_close(e->file);
+    free(e);
+}
+
+static int engine_load(struct eng **out, const struct eng_config *c, const struct eng_events *ev,
+                       void *ev_arg, struct vt_err *err)
+{
+    if (check_config(c, err) < 0)
+        return -1;
+    struct eng *e = calloc(1, sizeof *e);
+    if (!e)
+        return vt_fail(err, VT_E_NOMEM, "out of memory for the engine");
+    e->ev = *ev;
+    e->ev_arg = ev_arg;
+    e->clock = vt_clock_real();
+    e->window = c->ctx_tokens;
+    e->ubatch = c->ubatch;
+    pulse_set(e, ENG_OP_LOAD);
+    if (load_model(e, c, err) < 0 || be_pool_new(&e->pool, c->threads, err) < 0 ||
+        be_new(&e->be, e->pool, c->simd, err) < 0 || make_pool(e, c, err) < 0 || make_slots(e, c, err) < 0 ||
+        make_batch(e, err) < 0 || make_facts(e, c, err) < 0) {
+        engine_free(e);
+        return -1;
+    }
+    pulse_set(e, ENG_OP_IDLE);
+    *out = e;
+    return 0;
+}
+
+static const struct eng_facts *engine_facts(const struct eng *e)
+{
+    return &e->facts;
+}
+
+static void engine_pulse(const struct eng *e, struct eng_pulse *out)
+{
+    out->step = atomic_load_explicit(&e->pulse_step, memory_order_relaxed);
+    out->stamp_us = atomic_load_explicit(&e->pulse_stamp, memory_order_relaxed);
+    out->in_flight = atomic_load_explicit(&e->pulse_in_flight, memory_order_relaxed);
+    out->op = atomic_load_explicit(&e->pulse_op, memory_order_relaxed);
+}
+
+static void engine_counters(const struct eng *e, struct eng_counters *out)
+{
+    struct kv_stats kv;
+    kv_stats(e->kv, &kv);
+    *out = e->counters;
+    out->deferred = e->n_queued;
+    for (uint32_t i = 0; i < e->n_slots; i++)
+        out->processing += e->slots[i].req != NULL;
+    out->kv_used_tokens = (uint64_t)(kv.used - e->canary.n_pages) * BE_PAGE;
+}
+
+const struct eng_ops eng_real = {
+    .load = engine_load,
+    .free = engine_free,
+    .facts = engine_facts,
+    .selftest = engine_selftest,
+    .submit = engine_submit,
+    .cancel = engine_cancel,
+    .credit = engine_credit,
+    .step = engine_step,
+    .canary = engine_canary,
+    .park_all = engine_park_all,
+    .pulse = engine_pulse,
+    .counters = engine_counters,
+    .slots = engine_slots,
+    .erase = engine_erase,
+    .export_begin = engine_export_begin,
+    .export_free = engine_export_free,
+    .export_read = engine_export_read,
+    .import_begin = engine_import_begin,
+    .import_write = engine_import_write,
+    .import_publish = engine_import_publish,
+    .import_free = engine_import_free,
+};
