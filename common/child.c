@@ -31,7 +31,8 @@ int vt_unknown(struct vt_child *c, const struct vt_frame *f)
     return f->type >= VT_FRAME_MUST ? -1 : 0;
 }
 
-void vt_bad_frame(struct vt_child *c, const char *where, const uint8_t *buf, size_t len, const struct vt_err *why)
+void vt_bad_frame(struct vt_child *c, const char *where, const uint8_t *buf, size_t len,
+                  const struct vt_err *why)
 {
     char hex[33];
     vt_hex(buf, len < 16 ? len : 16, hex);
@@ -107,7 +108,8 @@ static int on_signal(sd_event_source *src, const struct signalfd_siginfo *si, vo
 
 static bool droppable(const uint8_t *frame)
 {
-    return frame[2] == VT_F_BEAT || frame[2] == VT_F_T_ENGINE || frame[2] == VT_F_T_STORE || frame[2] == VT_F_GW_STATS;
+    return frame[2] == VT_F_BEAT || frame[2] == VT_F_T_ENGINE || frame[2] == VT_F_T_STORE ||
+           frame[2] == VT_F_GW_STATS;
 }
 
 static void keep(struct vt_child *c, const uint8_t *buf, size_t len)
@@ -383,8 +385,8 @@ static int on_event(sd_event_source *src, int fd, uint32_t revents, void *arg)
     uid_t uid;
     unsigned ev = vt_sock_events(c->sock, &pid, &uid);
     if (ev & VT_SOCK_REFUSED)
-        vt_log(c->log, VT_LOG_WARNING, "lifeline: pid %d of uid %u listens there, not the supervisor", (int)pid,
-               (unsigned)uid);
+        vt_log(c->log, VT_LOG_WARNING, "lifeline: pid %d of uid %u listens there, not the supervisor",
+               (int)pid, (unsigned)uid);
     if ((ev & VT_SOCK_UP) && !c->welcomed)
         send_hello(c);
     if (ev & VT_SOCK_DOWN) {
@@ -440,9 +442,9 @@ static int dial(struct vt_child *c, struct vt_err *err)
     return 0;
 }
 
-int vt_child_new(struct vt_child **out, sd_event *ev, const struct vt_child_args *a, const char *role, uint64_t caps,
-                 const struct vt_child_ops *ops, void *arg, struct vt_log *log, const struct vt_clock *clock,
-                 struct vt_err *err)
+int vt_child_new(struct vt_child **out, sd_event *ev, const struct vt_child_args *a, const char *role,
+                 uint64_t caps, const struct vt_child_ops *ops, void *arg, struct vt_log *log,
+                 const struct vt_clock *clock, struct vt_err *err)
 {
     struct vt_child *c = calloc(1, sizeof *c);
     *out = NULL;

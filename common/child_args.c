@@ -18,7 +18,8 @@ static int read_nonce(uint8_t nonce[VT_NONCE_LEN], struct vt_err *err)
             continue;
         ssize_t n = rc > 0 ? read(VT_NONCE_FD, nonce + have, VT_NONCE_LEN - have) : 0;
         if (n <= 0)
-            return vt_fail(err, VT_E_USAGE, "descriptor %d gives no nonce: this program is started by vitriold only",
+            return vt_fail(err, VT_E_USAGE,
+                           "descriptor %d gives no nonce: this program is started by vitriold only",
                            VT_NONCE_FD);
         have += (size_t)n;
     }
@@ -37,7 +38,8 @@ static int set_key(struct vt_config *cfg, char *text, struct vt_err *err)
     return rc;
 }
 
-static int number(const char *name, const char *text, unsigned long max, unsigned long *out, struct vt_err *err)
+static int number(const char *name, const char *text, unsigned long max, unsigned long *out,
+                  struct vt_err *err)
 {
     char *end;
     errno = 0;
@@ -47,7 +49,8 @@ static int number(const char *name, const char *text, unsigned long max, unsigne
     return 0;
 }
 
-static int one_option(struct vt_child_args *a, const char *name, char *value, struct vt_config *cfg, struct vt_err *err)
+static int one_option(struct vt_child_args *a, const char *name, char *value, struct vt_config *cfg,
+                      struct vt_err *err)
 {
     unsigned long n;
     if (value == NULL)
@@ -87,6 +90,7 @@ int vt_child_args(struct vt_child_args *a, int argc, char **argv, struct vt_conf
         i++;
     }
     if (a->name == NULL || a->lifeline == NULL || a->gen == 0)
-        return vt_fail(err, VT_E_USAGE, "--name, --gen and --lifeline are needed: this program is started by vitriold");
+        return vt_fail(err, VT_E_USAGE,
+                       "--name, --gen and --lifeline are needed: this program is started by vitriold");
     return read_nonce(a->nonce, err);
 }

@@ -22,8 +22,8 @@ int vt_hello_pack(struct vt_enc *e, const struct vt_hello *h, uint32_t link, str
     return vt_enc_end(e, err);
 }
 
-int vt_welcome_pack(struct vt_enc *e, const uint8_t instance[16], uint32_t beat_ms, uint32_t max_frame, uint32_t link,
-                    struct vt_err *err)
+int vt_welcome_pack(struct vt_enc *e, const uint8_t instance[16], uint32_t beat_ms, uint32_t max_frame,
+                    uint32_t link, struct vt_err *err)
 {
     vt_enc_begin(e, VT_F_WELCOME, 0, link);
     vt_enc_u64(e, VT_WELCOME_V, VT_WIRE_VERSION);
@@ -51,17 +51,19 @@ int vt_hello_check(const struct vt_frame *f, const struct vt_hello *want, struct
     if (nonce == NULL || !vt_equal_ct(nonce, want->nonce, NONCE_LEN))
         return vt_fail(err, VT_E_NONCE, "HELLO with a wrong nonce from pid %llu", (unsigned long long)pid);
     if (vmin > VT_WIRE_VERSION || vmax < VT_WIRE_VERSION || vmin > vmax)
-        return vt_fail(err, VT_E_VERSION, "HELLO for wire versions %llu..%llu, this side speaks %d", (unsigned long long)vmin,
-                       (unsigned long long)vmax, VT_WIRE_VERSION);
+        return vt_fail(err, VT_E_VERSION, "HELLO for wire versions %llu..%llu, this side speaks %d",
+                       (unsigned long long)vmin, (unsigned long long)vmax, VT_WIRE_VERSION);
     vt_frame_str(f, VT_HELLO_BUILD, build, sizeof build);
     if (strcmp(build, VT_BUILD_ID) != 0)
-        return vt_fail(err, VT_E_VERSION, "HELLO of build %s, this is %s: restart vitriold after an upgrade", build,
-                       VT_BUILD_ID);
+        return vt_fail(err, VT_E_VERSION, "HELLO of build %s, this is %s: restart vitriold after an upgrade",
+                       build, VT_BUILD_ID);
     vt_frame_str(f, VT_HELLO_ROLE, role, sizeof role);
     vt_frame_str(f, VT_HELLO_NAME, name, sizeof name);
-    if ((want->role != NULL && strcmp(role, want->role) != 0) || (want->name != NULL && strcmp(name, want->name) != 0) ||
-        (want->gen != 0 && gen != want->gen) || pid != want->pid)
-        return vt_fail(err, VT_E_CREDENTIALS, "HELLO from %s %s generation %llu pid %llu, another one is due here", role, name,
+    if ((want->role != NULL && strcmp(role, want->role) != 0) ||
+        (want->name != NULL && strcmp(name, want->name) != 0) || (want->gen != 0 && gen != want->gen) ||
+        pid != want->pid)
+        return vt_fail(err, VT_E_CREDENTIALS,
+                       "HELLO from %s %s generation %llu pid %llu, another one is due here", role, name,
                        (unsigned long long)gen, (unsigned long long)pid);
     return 0;
 }

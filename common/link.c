@@ -280,8 +280,8 @@ static int on_event(sd_event_source *src, int fd, uint32_t revents, void *arg)
     uid_t uid;
     unsigned ev = vt_sock_events(l->sock, &pid, &uid);
     if (ev & VT_SOCK_REFUSED)
-        vt_log(l->child->log, VT_LOG_WARNING, "link %08x: pid %d of uid %u is turned away, pid %u is due", l->id, (int)pid,
-               (unsigned)uid, l->peer_pid);
+        vt_log(l->child->log, VT_LOG_WARNING, "link %08x: pid %d of uid %u is turned away, pid %u is due",
+               l->id, (int)pid, (unsigned)uid, l->peer_pid);
     if ((ev & VT_SOCK_UP) && l->dial && !l->up)
         send_hello(l);
     if (ev & VT_SOCK_DOWN) {
@@ -306,8 +306,8 @@ static int map_bulk(struct vt_link *l, const char *path, uint64_t bytes, struct 
     void *p = good ? mmap(NULL, (size_t)bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
     close(fd);
     if (p == MAP_FAILED)
-        return vt_fail(err, VT_E_IO, "ring %s: not a file of %llu bytes of this user, or memory is short", path,
-                       (unsigned long long)bytes);
+        return vt_fail(err, VT_E_IO, "ring %s: not a file of %llu bytes of this user, or memory is short",
+                       path, (unsigned long long)bytes);
     l->bulk = p;
     l->bulk_bytes = (size_t)bytes;
     return 0;
@@ -339,8 +339,9 @@ static int read_open(struct vt_link *l, const struct vt_frame *f, struct vt_err 
         return -1;
     if (bulk[0] == 0)
         return 0;
-    return check_path(l->child, bulk, err) < 0 ? -1
-                                               : map_bulk(l, bulk, vt_frame_u64(f, VT_LINK_OPEN_BULK_BYTES, 0), err);
+    return check_path(l->child, bulk, err) < 0
+               ? -1
+               : map_bulk(l, bulk, vt_frame_u64(f, VT_LINK_OPEN_BULK_BYTES, 0), err);
 }
 
 static int start(struct vt_link *l, struct vt_err *err)

@@ -108,7 +108,8 @@ static int make(struct vt_sock **out, const char *path, const struct vt_sock_opt
 {
     *out = NULL;
     if (path[0] != '/' || strlen(path) > PATH_MAX_LEN)
-        return vt_fail(err, VT_E_CONFIG, "socket path %s: must be absolute and at most %d bytes long", path, PATH_MAX_LEN);
+        return vt_fail(err, VT_E_CONFIG, "socket path %s: must be absolute and at most %d bytes long", path,
+                       PATH_MAX_LEN);
     struct vt_sock *s = calloc(1, sizeof *s);
     if (s == NULL)
         return vt_fail(err, VT_E_NOMEM, "no memory for the socket %s", path);
@@ -232,7 +233,8 @@ int vt_sock_send(struct vt_sock *s, const void *buf, size_t len, struct vt_err *
     nng_msg *m;
     /* The receiver would drop the whole link without a word to us. */
     if (len > s->o.max_frame)
-        return vt_fail(err, VT_E_TOO_LARGE, "frame of %zu bytes, the limit of %s is %zu", len, s->path, s->o.max_frame);
+        return vt_fail(err, VT_E_TOO_LARGE, "frame of %zu bytes, the limit of %s is %zu", len, s->path,
+                       s->o.max_frame);
     if (nng_msg_alloc(&m, 0) != 0 || nng_msg_append(m, buf, len) != 0)
         return vt_fail(err, VT_E_NOMEM, "no memory for a frame of %zu bytes", len);
     int rv = nng_sendmsg(s->s, m, NNG_FLAG_NONBLOCK);
@@ -249,6 +251,7 @@ int vt_sock_check_library(struct vt_err *err)
     int major = 0, minor = 0, patch = 0;
     sscanf(nng_version(), "%d.%d.%d", &major, &minor, &patch);
     if (major != 1 || minor < 5 || (minor == 5 && patch < 2))
-        return vt_fail(err, VT_E_CONFIG, "libnng is version %s; 1.5.2 or a later 1.x is needed", nng_version());
+        return vt_fail(err, VT_E_CONFIG, "libnng is version %s; 1.5.2 or a later 1.x is needed",
+                       nng_version());
     return 0;
 }
