@@ -1,0 +1,156 @@
+"""The llama-server surface."""
+import time
+
+import pytest
+
+from harness import stream
+from harness.appliance import Appliance
+from harness.stream import check_error, get, post
+
+PROMPT = 'It was a cold evening, and the old man'
+
+
+@pytest.fixture(scope='module')
+def app():
+    with Appliance(sets={'engine.ctx_tokens': 1024, 'engine.slots': 4}) as a:
+        yield a
+
+
+def test_health(app):
+    r = get(app.port, '/health')
+    assert r.status == 200 and r.json()['status'] == 'ok'
+    assert get(app.port, '/v1/health').status == 200
+
+
+def test_health_says_who_answers(app):
+    """pid and instance, so that a stranger on the port cannot pass for us."""
+    h = get(app.port, '/health').json()
+    assert h['pid'] == app.pid and h['instance']
+
+
+def test_completion(app):
+    a = post(app.port, '/completion', {'prompt': PROMPT, 'n_predict': 16, 'temperature': 0}).json()
+    assert a['stop'] is True and a['content'] and a['tokens_predicted'] == 16 and a['stop_type'] == 'limit'
+    t = a['timings']
+    assert t['cache_n'] + t['prompt_n'] == a['tokens_evaluated']
+    assert a['content'] == app.text(PROMPT, 16)
+
+
+def test_completion_stream(app):
+    s = app.stream(PROMPT, 16, path='/completion', n_predict=16).run()
+    assert stream.check_transcript(s, ('normal',)) == 'normal'
+    assert s.text == app.text(PROMPT, 16)
+
+
+def test_tokenize_round_trip(app):
+    for text in ['Hello, world!', 'caf\u00e9 \u2014 na\u00efve', '  two  spaces\n\n', '\u4f60\u597d \U0001f600', '123 4567']:
+        ids = post(app.port, '/tokenize', {'content': text}).json()['tokens']
+        assert ids and all(isinstance(i, int) for i in ids)
+        assert post(app.port, '/detokenize', {'tokens': ids}).json()['content'] == text
+    pieces = post(app.port, '/tokenize', {'content': 'Hello there', 'with_pieces': True}).json()['tokens']
+    assert ''.join(p['piece'] for p in pieces) == 'Hello there'
+
+
+def test_tokens_as_prompt_give_the_same_text(app):
+    ids = post(app.port, '/tokenize', {'content': PROMPT}).json()['tokens']
+    assert app.text(ids, 12) == app.text(PROMPT, 12)
+
+
+def test_apply_template(app):
+    p = post(app.port, '/apply-template', {'messages': [{'role': 'user', 'content': 'Hi'}]}).json()['prompt']
+    assert p == '<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n'
+
+
+def test_props(app):
+    p = get(app.port, '/props').json()
+    assert p['total_slots'] == 4
+    assert p['default_generation_settings']['n_ctx'] == 1024 and p['n_ctx'] == 1024
+    assert 'im_start' in p['chat_template']
+
+
+def test_slots(app):
+    s = get(app.port, '/slots').json()
+    assert [x['id'] for x in s] == [0, 1, 2, 3] and all(x['n_ctx'] == 1024 and x['is_processing'] is False for x in s)
+
+
+def test_prefix_is_reused(app):
+    prompt = 'A prefix that is used twice. ' * 20
+    app.text(prompt, 4)
+    a = post(app.port, '/completion', {'prompt': prompt, 'n_predict': 4, 'temperature': 0}).json()
+    assert a['timings']['cache_n'] >= a['tokens_evaluated'] - 256
+    off = post(app.port, '/completion', {'prompt': prompt, 'n_predict': 4, 'temperature': 0, 'cache_prompt': False}).json()
+    assert off['timings']['cache_n'] == 0 and off['content'] == a['content']
+
+
+def test_metrics(app):
+    before = app.metric('llamacpp:tokens_predicted_total')
+    app.text(PROMPT, 10)
+    time.sleep(2.2)  # engines report once a second
+    assert app.metric('llamacpp:tokens_predicted_total') - before == 10
+    r = get(app.port, '/metrics')
+    r.read()
+    assert r.headers['content-type'].startswith('text/plain; version=0.0.4')
+    for line in r.raw.decode().splitlines():
+        assert line.startswith('#') or ('nan' not in line.lower() and 'inf' not in line.split()[-1].lower()), line
+
+
+def test_unknown_route_and_method(app):
+    r = get(app.port, '/nothing')
+    r.read()
+    assert r.status == 404
+    check_error(404, r.headers, r.raw)
+    r = get(app.port, '/v1/chat/completions')
+    r.read()
+    assert r.status == 405 and 'POST' in r.headers['allow']
+
+
+def test_head_and_options(app):
+    r = stream.request(app.port, 'HEAD', '/health')
+    assert r.status == 200
+    r = stream.request(app.port, 'OPTIONS', '/v1/chat/completions',
+                       headers={'Origin': 'http://a.example', 'Access-Control-Request-Headers': 'authorization'})
+    assert r.status == 200 and r.headers['access-control-allow-origin'] == 'http://a.example'
+    assert 'authorization' in r.headers['access-control-allow-headers']
+
+
+def test_keep_alive_connection_serves_many(app):
+    s = stream.connect(app.port)
+    for _ in range(5):
+        r = stream.request(app.port, 'GET', '/health', sock=s, headers={'Connection': 'keep-alive'})
+        assert r.status == 200
+        r.read()
+
+
+def test_chunked_request_body(app):
+    s = stream.connect(app.port)
+    body = b'{"content":"Hello"}'
+    s.sendall(b'POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n' +
+              b'5\r\n' + body[:5] + b'\r\n%x\r\n' % len(body[5:]) + body[5:] + b'\r\n0\r\n\r\n')
+    assert stream.Response(s).json()['tokens']
+
+
+def test_api_keys(make, tmp_path):
+    keys = tmp_path / 'keys'
+    keys.write_text('key-one\nkey-two\n')
+    keys.chmod(0o600)
+    a = make(sets={'http.api_keys_file': str(keys)})
+    body = {'prompt': 'x', 'max_tokens': 1}
+    r = post(a.port, '/v1/completions', body)
+    r.read()
+    assert r.status == 401 and r.headers['www-authenticate'] == 'Bearer'
+    check_error(401, r.headers, r.raw)
+    assert r.json()['error']['message'] == 'Invalid API Key'
+    assert post(a.port, '/v1/completions', body, headers={'Authorization': 'Bearer key-three'}).status == 401
+    assert post(a.port, '/v1/completions', body, headers={'Authorization': 'Bearer key-two'}).status == 200
+    assert post(a.port, '/v1/completions', body, headers={'X-Api-Key': 'key-one'}).status == 200
+    for public in ('/health', '/v1/models'):
+        assert get(a.port, public).status == 200
+    for private in ('/metrics', '/slots', '/props'):
+        assert get(a.port, private).status == 401
+
+
+def test_embeddings_are_not_supported(app):
+    r = post(app.port, '/v1/embeddings', {'input': 'x'})
+    r.read()
+    assert r.status == 501
+    check_error(501, r.headers, r.raw)
