@@ -1,10 +1,12 @@
 """Rules of the house that a program can check."""
+import glob
 import os
 import re
 import subprocess
 
 import pytest
 
+from harness.appliance import BUILD
 from harness.tree import CODE, TOP, files, read
 
 C = files(('.c', '.h'), CODE)
@@ -62,7 +64,8 @@ def test_python_scripts_compile():
         compile(read(f), f, 'exec')
 
 
-MAN = files(tuple('.%d' % n for n in (1, 5, 7, 8)), ('docs',))
+ENDS = tuple('.%d' % n for n in (1, 5, 7, 8))
+MAN = files(ENDS, ('docs',)) + sorted(p for p in glob.glob(os.path.join(BUILD, 'docs', '*')) if p.endswith(ENDS))
 
 
 def test_there_are_man_pages():
@@ -72,10 +75,20 @@ def test_there_are_man_pages():
     assert want <= have, want - have
 
 
-@pytest.mark.parametrize('page', MAN)
+@pytest.mark.parametrize('page', MAN, ids=os.path.basename)
 def test_man_page(page):
     p = subprocess.run(['mandoc', '-T', 'lint', '-W', 'warning', page], cwd=TOP, capture_output=True, text=True)
     assert p.returncode == 0 and p.stdout == '', p.stdout + p.stderr
+
+
+def test_links_of_documents():
+    """Files that the documents point to exist."""
+    bad = []
+    for f in files(('.md',)):
+        for target in re.findall(r'\]\(([^)#:]+)\)', read(f)):
+            if not os.path.exists(os.path.join(TOP, os.path.dirname(f), target)):
+                bad.append('%s -> %s' % (f, target))
+    assert not bad, bad
 
 
 def test_packages_file_is_plain():
