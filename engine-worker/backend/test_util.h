@@ -1,0 +1,152 @@
+/* Fresh random inputs for the tests of the backend; the seed is printed so that a failure can be repeated with
+ * VITRIOL_TEST_SEED. */
+#ifndef TEST_UTIL_H
+#define TEST_UTIL_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "backend.h"
+#include "gguf.h"
+#include "hash.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static uint64_t rng_state;
+
+static inline void rng_init(void)
+{
+    const char *s = getenv("VITRIOL_TEST_SEED");
+    if (s != NULL)
+        rng_state = strtoull(s, NULL, 0);
+    else
+        vt_random(&rng_state, sizeof rng_state);
+    printf("VITRIOL_TEST_SEED=0x%llx\n", (unsigned long long)rng_state);
+}
+
+static inline uint64_t rng(void)
+{
+    uint64_t z = rng_state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+static inline int64_t rng_below(int64_t n)
+{
+    return (int64_t)(rng() % (uint64_t)n);
+}
+
+static inline float rng_uniform(void)
+{
+    return (float)(rng() >> 40) * 0x1p-23f - 1.0f;
+}
+
+/* About normal: what activations look like, with a tail. */
+static inline float rng_normal(void)
+{
+    float s = 0;
+    for (int i = 0; i < 6; i++)
+        s += rng_uniform();
+    return s * 0.7071f;
+}
+
+static inline float *rng_floats(int64_t n, float scale)
+{
+    float *x = malloc((size_t)(n + 1) * sizeof *x);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = scale * rng_normal();
+    return x;
+}
+
+/* Copies n floats to the end of an own allocation, so that the sanitizer sees a read beyond them. */
+static inline float *exact_copy(const float *x, int64_t n)
+{
+    float *y = malloc((size_t)n * sizeof *y);
+    memcpy(y, x, (size_t)n * sizeof *y);
+    return y;
+}
+
+static inline void put_f16(uint8_t *b, float f)
+{
+    uint16_t h = be_f32_to_f16(f);
+    memcpy(b, &h, 2);
+}
+
+/* Random blocks of a type with scales of a sane size. */
+static inline void fill_block(uint32_t type, uint8_t *b, int64_t bytes)
+{
+    float d = 0.01f + 0.02f * fabsf(rng_uniform());
+    for (int64_t i = 0; i < bytes; i++)
+        b[i] = (uint8_t)rng();
+    switch (type) {
+    case GT_F32: {
+        float f = rng_normal();
+        memcpy(b, &f, 4);
+        break;
+    }
+    case GT_F16: put_f16(b, rng_normal()); break;
+    case GT_BF16: {
+        float f = rng_normal();
+        memcpy(b, (uint8_t *)&f + 2, 2);
+        break;
+    }
+    case GT_Q4_1:
+    case GT_Q5_1:
+    case GT_Q4_K:
+    case GT_Q5_K:
+        put_f16(b, d);
+        put_f16(b + 2, d * 3);
+        break;
+    case GT_Q2_K:
+        put_f16(b + 80, d);
+        put_f16(b + 82, d);
+        break;
+    case GT_Q3_K: put_f16(b + 108, d); break;
+    case GT_Q6_K: put_f16(b + 208, rng() & 1 ? d : -d); break;
+    case GT_MXFP4: b[0] = (uint8_t)(120 + rng_below(8)); break;
+    default: put_f16(b, rng() & 1 ? d : -d); break;
+    }
+}
+
+static inline uint8_t *rng_weight(struct be_weight *w, uint32_t type, int64_t n_in, int64_t n_out)
+{
+    int64_t block, bytes;
+    assert_true(ggml_block(type, &block, &bytes));
+    int64_t n = n_in / block * n_out;
+    uint8_t *data = malloc((size_t)(n * bytes));
+    for (int64_t i = 0; i < n; i++)
+        fill_block(type, data + i * bytes, bytes);
+    *w = (struct be_weight){.type = type, .n_in = n_in, .n_out = n_out, .data = data};
+    return data;
+}
+
+/* A backend for each level of this CPU, with n threads. */
+struct rig {
+    struct be_pool *pool;
+    struct be *b;
+};
+
+static inline struct rig rig_new(int simd, int threads)
+{
+    struct rig r;
+    struct vt_err err;
+    if (be_pool_new(&r.pool, threads, &err) < 0 || be_new(&r.b, r.pool, simd, &err) < 0)
+        fail_msg("%s", err.text);
+    return r;
+}
+
+static inline void rig_free(struct rig *r)
+{
+    be_free(r->b);
+    be_pool_free(r->pool);
+}
+
+#endif
