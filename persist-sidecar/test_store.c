@@ -1,0 +1,760 @@
+/* The store's promises without faults: what is saved comes back, what may not be replaced is not, what is
+ * idle is quiet. */
+#include "fixture.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static void opened(struct fix *f)
+{
+    struct vt_err err;
+    if (fix_open(f, &err) < 0)
+        fail_msg("%s", err.text);
+}
+
+static void saved(struct fix *f, const struct talk *t, struct save_result *r, uint32_t *sent)
+{
+    struct vt_err err;
+    if (fix_save(f, t, r, sent, &err) < 0)
+        fail_msg("save: %s", err.text);
+}
+
+static int refused(struct fix *f, const struct talk *t)
+{
+    struct vt_err err = {0};
+    assert_int_equal(fix_save(f, t, NULL, NULL, &err), -1);
+    return err.code;
+}
+
+static int64_t restored(struct fix *f, const struct talk *t, uint32_t *kv)
+{
+    struct vt_err err = {0};
+    bool poisoned;
+    int64_t n = fix_restore(f, t, kv, &poisoned, &err);
+    if (n < 0)
+        fail_msg("restore: %s", err.text);
+    assert_false(poisoned);
+    return n;
+}
+
+static void round_trip(void **state)
+{
+    struct fix f;
+    uint32_t kv, sent;
+    struct save_result r;
+    fix_init(&f, true);
+    opened(&f);
+    struct talk t = talk_of(1, 1000);
+    saved(&f, &t, &r, &sent);
+    assert_int_equal(sent, 15);
+    assert_int_equal(r.head_gen, 1);
+    assert_int_equal(restored(&f, &t, &kv), 1000);
+    assert_int_equal(kv, 960);
+    /* Growth writes the new blocks alone. */
+    t.n_items = 1300;
+    t.base_gen = r.head_gen;
+    saved(&f, &t, &r, &sent);
+    assert_int_equal(sent, 5);
+    assert_int_equal(r.head_gen, 2);
+    fix_close(&f, true);
+    opened(&f);
+    assert_int_equal(restored(&f, &t, &kv), 1300);
+    assert_int_equal(kv, 1280);
+    assert_int_equal(f.events[STORE_EV_UNCLEAN], 0);
+    assert_int_equal(fix_check(&f, true), 0);
+    fix_fini(&f);
+}
+
+/* Sizes as engines have them: a quarter MiB to 9 MiB, odd ends, with and without snapshots, on real files. */
+static void sizes(void **state)
+{
+    static const struct {
+        uint64_t kv, rec;
+    } shape[] = {{256 << 10, 0},     {(1 << 20) - 1, 0},
+                 {1 << 20, 300000},  {(1 << 20) + 1, (2 << 20) + 5},
+                 {9 << 20, 1 << 20}, {1, 1}};
+    struct fix f;
+    uint32_t kv;
+    fix_init(&f, false);
+    opened(&f);
+    for (uint32_t i = 0; i < sizeof shape / sizeof *shape; i++) {
+        struct talk t = talk_of(10 + i, 64 * 3 + i);
+        t.slot = i;
+        t.kv_bytes = shape[i].kv;
+        t.rec_bytes = shape[i].rec;
+        t.rec_every = 2;
+        t.fp[0] = (uint8_t)i;
+        saved(&f, &t, NULL, NULL);
+        assert_int_equal(restored(&f, &t, &kv), t.n_items);
+        assert_int_equal(kv, 192);
+    }
+    fix_close(&f, true);
+    opened(&f);
+    for (uint32_t i = 0; i < sizeof shape / sizeof *shape; i++) {
+        struct talk t = talk_of(10 + i, 64 * 3 + i);
+        t.slot = i;
+        t.fp[0] = (uint8_t)i;
+        assert_int_equal(restored(&f, &t, &kv), t.n_items);
+    }
+    assert_int_equal(fix_check(&f, true), 0);
+    fix_fini(&f);
+}
+
+static void hybrid_snapshots(void **state)
+{
+    struct fix f;
+    struct store_plan p;
+    fix_init(&f, true);
+    opened(&f);
+    struct talk t = talk_of(3, 64 * 10 + 5);
+    t.rec_bytes = 100000;
+    t.rec_every = 3;
+    saved(&f, &t, NULL, NULL);
+    assert_int_equal(store_find_head(f.s, t.fp, "t", 0, &p, NULL), 0);
+    assert_true(p.has_rec);
+    assert_int_equal(p.rec_pos, 64 * 9);
+    store_plan_free(&p);
+    /* A prompt that shares seven blocks starts from the snapshot at six. */
+    uint8_t names[32 * 10];
+    talk_names(&f, &t, names);
+    assert_int_equal(store_find_prefix(f.s, t.fp, names, 7, &p, NULL), 0);
+    assert_int_equal(p.have, 7);
+    assert_int_equal(p.rec_pos, 64 * 6);
+    store_plan_free(&p);
+    fix_fini(&f);
+}
+
+static void prefix_lookup(void **state)
+{
+    struct fix f;
+    struct store_plan p;
+    struct vt_err err;
+    uint8_t names[32 * 12];
+    fix_init(&f, true);
+    opened(&f);
+    struct talk t = talk_of(4, 64 * 8);
+    saved(&f, &t, NULL, NULL);
+    t.n_items = 64 * 12;
+    talk_names(&f, &t, names);
+    assert_int_equal(store_find_prefix(f.s, t.fp, names, 12, &p, &err), 0);
+    assert_int_equal(p.have, 8);
+    assert_false(p.has_rec);
+    store_plan_free(&p);
+    names[32 * 3] ^= 1;
+    assert_int_equal(store_find_prefix(f.s, t.fp, names, 12, &p, &err), 0);
+    assert_int_equal(p.have, 3);
+    store_plan_free(&p);
+    names[0] ^= 1;
+    assert_int_equal(store_find_prefix(f.s, t.fp, names, 12, &p, &err), -1);
+    assert_int_equal(err.code, VT_E_NOT_FOUND);
+    /* The same prompt of another tenant has other names. */
+    uint8_t other[32 * 12];
+    struct talk u = t;
+    u.tenant = "u";
+    talk_names(&f, &u, other);
+    assert_int_equal(store_find_prefix(f.s, t.fp, other, 12, &p, &err), -1);
+    fix_fini(&f);
+}
+
+static void clobber(void **state)
+{
+    struct fix f;
+    struct save_result r;
+    uint32_t kv;
+    fix_init(&f, true);
+    opened(&f);
+    struct talk rich = talk_of(5, 640), poor = talk_of(6, 100), none = talk_of(7, 0);
+    saved(&f, &rich, &r, NULL);
+    assert_int_equal(refused(&f, &none), VT_E_CLOBBER);
+    assert_int_equal(refused(&f, &poor), VT_E_CLOBBER); /* autosave of another, smaller conversation */
+    none.reason = CKPT_EXPLICIT;
+    assert_int_equal(refused(&f, &none), VT_E_CLOBBER); /* empty: never */
+    poor.base_gen = 99;
+    poor.reason = CKPT_RESET;
+    assert_int_equal(refused(&f, &poor), VT_E_CLOBBER); /* stale */
+    assert_int_equal(restored(&f, &rich, &kv), 640);
+    poor.base_gen = r.head_gen;
+    saved(&f, &poor, &r, NULL); /* the client's own reset */
+    assert_int_equal(restored(&f, &poor, &kv), 100);
+    assert_int_equal(db_int(f.s, "SELECT m.ntok FROM head h JOIN manifest m ON m.id=h.rich", NULL), 640);
+    assert_int_equal(fix_check(&f, true), 0);
+    fix_fini(&f);
+}
+
+static void differences(void **state)
+{
+    struct fix f;
+    struct store_plan p;
+    struct vt_err err;
+    fix_init(&f, true);
+    opened(&f);
+    struct talk t = talk_of(8, 640);
+    saved(&f, &t, NULL, NULL);
+    for (int bit = 0; bit < 256; bit++) {
+        t.fp[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        assert_int_equal(store_find_head(f.s, t.fp, "t", 0, &p, &err), -1);
+        assert_int_equal(err.code, VT_E_LAYOUT);
+        t.fp[bit / 8] ^= (uint8_t)(1 << bit % 8);
+    }
+    assert_int_equal(store_find_head(f.s, t.fp, "t", 1, &p, &err), -1);
+    assert_int_equal(err.code, VT_E_NOT_FOUND);
+    assert_int_equal(store_find_head(f.s, t.fp, "u", 0, &p, &err), -1);
+    assert_int_equal(err.code, VT_E_NOT_FOUND);
+    fix_fini(&f);
+}
+
+static void slot_files(void **state)
+{
+    struct fix f;
+    struct store_plan p;
+    struct vt_err err;
+    struct save_result r, r2;
+    fix_init(&f, true);
+    opened(&f);
+    struct talk t = talk_of(9, 640);
+    t.name = "holiday.bin";
+    t.reason = CKPT_EXPLICIT;
+    saved(&f, &t, &r, NULL);
+    t.name = "../../etc/passwd"; /* a key like any other */
+    saved(&f, &t, &r2, NULL);
+    assert_int_equal(r.manifest, r2.manifest); /* the same content, one manifest */
+    assert_int_equal(store_find_named(f.s, t.fp, "t", "holiday.bin", &p, &err), 0);
+    assert_int_equal(p.n_items, 640);
+    assert_int_equal(p.have, 10);
+    store_plan_free(&p);
+    assert_int_equal(store_find_named(f.s, t.fp, "t", "../../etc/passwd", &p, &err), 0);
+    store_plan_free(&p);
+    assert_int_equal(store_find_named(f.s, t.fp, "u", "holiday.bin", &p, &err), -1);
+    assert_int_equal(err.code, VT_E_NOT_FOUND);
+    /* Another conversation in the slot leaves the file as it is. */
+    struct talk u = talk_of(10, 64);
+    u.reason = CKPT_RESET;
+    saved(&f, &u, NULL, NULL);
+    assert_int_equal(store_find_named(f.s, t.fp, "t", "holiday.bin", &p, &err), 0);
+    assert_int_equal(p.n_items, 640);
+    store_plan_free(&p);
+    fix_fini(&f);
+}
+
+static void private_salt_is_kept(void **state)
+{
+    struct fix f;
+    uint32_t kv;
+    fix_init(&f, true);
+    opened(&f);
+    struct talk t = talk_of(11, 640);
+    t.private_salt = true;
+    saved(&f, &t, NULL, NULL);
+    assert_int_equal(restored(&f, &t, &kv), 640);
+    assert_int_equal(kv, 640);
+    fix_fini(&f);
+}
+
+static void same_again_writes_nothing(void **state)
+{
+    struct fix f;
+    struct save_result a, b;
+    uint32_t sent;
+    fix_init(&f, true);
+    opened(&f);
+    struct talk t = talk_of(12, 700);
+    saved(&f, &t, &a, NULL);
+    saved(&f, &t, &b, &sent);
+    assert_int_equal(b.written, 0);
+    assert_int_equal(sent, 0);
+    assert_int_equal(a.manifest, b.manifest);
+    assert_int_equal(a.head_gen, b.head_gen);
+    fix_fini(&f);
+}
+
+/* An hour and a day of nothing: not one byte. */
+static void idle_is_silent(void **state)
+{
+    struct fix f;
+    fix_init(&f, true);
+    opened(&f);
+    struct talk t = talk_of(13, 640);
+    saved(&f, &t, NULL, NULL);
+    for (int i = 0; i < 10; i++)
+        store_idle(f.s, NULL);
+    uint64_t before = atomic_load(&store_io(f.s)->bytes_written), changes = sim_changes(f.sim);
+    for (int minute = 0; minute < 24 * 60; minute++) {
+        f.time.mono += VT_SEC(60);
+        f.time.wall += VT_SEC(60);
+        assert_true(store_idle(f.s, NULL) >= 0);
+        while (store_scrub(f.s, NULL) == 1)
+            ;
+    }
+    assert_int_equal(atomic_load(&store_io(f.s)->bytes_written), before);
+    assert_int_equal(sim_changes(f.sim), changes);
+    /* Neither does opening and closing. */
+    fix_close(&f, true);
+    changes = sim_changes(f.sim);
+    opened(&f);
+    fix_close(&f, true);
+    assert_int_equal(sim_changes(f.sim), changes);
+    fix_fini(&f);
+}
+
+static void write_budget(void **state)
+{
+    struct fix f;
+    fix_init(&f, true);
+    f.o.hour_bytes = 4 << 20;
+    opened(&f);
+    struct talk t = talk_of(14, 64 * 70);
+    saved(&f, &t, NULL, NULL);
+    t.n_items += 64;
+    assert_int_equal(refused(&f, &t), VT_E_BUSY);
+    t.reason = CKPT_DRAIN;
+    saved(&f, &t, NULL, NULL); /* a drain is not slowed */
+    t.reason = CKPT_AUTOSAVE;
+    t.n_items += 64;
+    f.time.mono += VT_SEC(3700);
+    saved(&f, &t, NULL, NULL);
+    fix_fini(&f);
+}
+
+static void big_exports_are_split(void **state)
+{
+    struct fix f;
+    uint32_t sent, kv;
+    struct vt_err err;
+    struct save *sv;
+    fix_init(&f, true);
+    f.o.txn_bytes = 256 << 10; /* four blocks */
+    opened(&f);
+    struct talk t = talk_of(15, 64 * 20);
+    assert_int_equal(fix_begin(&f, &t, &sv, &err), 0);
+    for (uint32_t i = 0; i < 11; i++)
+        assert_int_equal(fix_send(sv, &t, &f, CKPT_KV, i, &err), 0);
+    save_end(sv); /* the engine vanished: eight blocks were committed ahead, three are rolled back */
+    assert_int_equal(db_int(f.s, "SELECT count(*) FROM block", NULL), 8);
+    assert_int_equal(db_int(f.s, "SELECT count(*) FROM manifest", NULL), 0);
+    saved(&f, &t, NULL, &sent);
+    assert_int_equal(sent, 12);
+    assert_int_equal(restored(&f, &t, &kv), 64 * 20);
+    assert_int_equal(fix_check(&f, true), 0);
+    fix_fini(&f);
+}
+
+/* Half an export is invisible, and goes after an hour. */
+static void unnamed_blocks_are_collected(void **state)
+{
+    struct fix f;
+    struct save *sv;
+    struct vt_err err;
+    fix_init(&f, true);
+    f.o.txn_bytes = 64 << 10;
+    opened(&f);
+    struct talk t = talk_of(16, 64 * 20), other = talk_of(17, 640);
+    other.slot = 1;
+    saved(&f, &other, NULL, NULL);
+    assert_int_equal(fix_begin(&f, &t, &sv, &err), 0);
+    for (uint32_t i = 0; i < 9; i++)
+        assert_int_equal(fix_send(sv, &t, &f, CKPT_KV, i, &err), 0);
+    save_end(sv);
+    assert_int_equal(db_int(f.s, "SELECT count(*) FROM block", NULL), 18);
+    f.time.mono += VT_SEC(61);
+    f.time.wall += VT_SEC(61);
+    while (store_idle(f.s, &err) == 1)
+        ;
+    assert_int_equal(db_int(f.s, "SELECT count(*) FROM block", NULL), 18);
+    f.time.mono += VT_SEC(3700);
+    f.time.wall += VT_SEC(3700);
+    while (store_idle(f.s, &err) == 1)
+        ;
+    assert_int_equal(db_int(f.s, "SELECT count(*) FROM block", NULL), 10);
+    assert_int_equal(fix_check(&f, true), 0);
+    fix_fini(&f);
+}
+
+static void reads_go_between_steps(void **state)
+{
+    struct fix f;
+    struct save *sv;
+    struct vt_err err;
+    struct store_plan p;
+    uint32_t kv;
+    uint8_t names[32 * 20];
+    fix_init(&f, true);
+    opened(&f);
+    struct talk old = talk_of(18, 640), t = talk_of(19, 64 * 20);
+    saved(&f, &old, NULL, NULL);
+    t.slot = 1;
+    talk_names(&f, &t, names);
+    assert_int_equal(fix_begin(&f, &t, &sv, &err), 0);
+    for (uint32_t i = 0; i < 20; i++) {
+        assert_int_equal(fix_send(sv, &t, &f, CKPT_KV, i, &err), 0);
+        assert_true(store_in_txn(f.s));
+        /* The open transaction's blocks are absent, the committed ones are whole. */
+        assert_int_equal(store_find_prefix(f.s, t.fp, names, 20, &p, &err), -1);
+        assert_int_equal(restored(&f, &old, &kv), 640);
+        assert_int_equal(kv, 640);
+    }
+    struct save_result r;
+    assert_int_equal(save_commit(sv, &r, &err), 0);
+    save_end(sv);
+    assert_int_equal(restored(&f, &t, &kv), 64 * 20);
+    fix_fini(&f);
+}
+
+/* ---- damage ---- */
+
+static void spoil(struct fix *f, const char *sql)
+{
+    sqlite3_db_config(f->s->db, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, NULL);
+    struct vt_err err;
+    if (db_exec(f->s, sql, sql, &err) < 0)
+        fail_msg("%s", err.text);
+    sqlite3_db_config(f->s->db, SQLITE_DBCONFIG_ENABLE_TRIGGER, 1, NULL);
+}
+
+static void bad_block_shortens(void **state)
+{
+    struct fix f;
+    uint32_t kv, sent;
+    bool poisoned;
+    struct vt_err err;
+    fix_init(&f, true);
+    opened(&f);
+    struct talk t = talk_of(20, 64 * 20);
+    saved(&f, &t, NULL, NULL);
+    spoil(&f, "UPDATE payload SET data=zeroblob(65536) WHERE block_id=8");
+    assert_int_equal(fix_restore(&f, &t, &kv, &poisoned, &err), 64 * 20);
+    assert_int_equal(err.code, VT_E_CORRUPT);
+    assert_int_equal(kv, 64 * 7);
+    assert_false(poisoned);
+    /* At once out of every plan, then marked. */
+    assert_int_equal(restored(&f, &t, &kv), 64 * 20);
+    assert_int_equal(kv, 64 * 7);
+    assert_int_equal(store_quarantine(f.s, &err), 1);
+    assert_int_equal(store_quarantine(f.s, &err), 0);
+    assert_int_equal(f.events[STORE_EV_BAD_BLOCK], 1);
+    assert_int_equal(db_int(f.s, "SELECT nkv FROM manifest", NULL), 64 * 7);
+    assert_int_equal(db_int(f.s, "SELECT count(*) FROM block WHERE state=3", NULL), 1);
+    assert_int_equal(fix_check(&f, true), 0);
+    /* The next save brings the one block again. */
+    saved(&f, &t, NULL, &sent);
+    assert_int_equal(sent, 1);
+    assert_int_equal(restored(&f, &t, &kv), 64 * 20);
+    assert_int_equal(kv, 64 * 20);
+    assert_int_equal(db_int(f.s, "SELECT count(*) FROM block WHERE state=3", NULL), 0);
+    assert_int_equal(fix_check(&f, true), 0);
+    fix_fini(&f);
+}
+
+static void damaged_rows_are_seen(void **state)
+{
+    static const struct {
+        const char *sql;
+        int64_t tokens; /* -1: not restored */
+        uint32_t kv;
+    } cases[] = {
+        {"UPDATE manifest SET items=zeroblob(length(items))", -1, 0},
+        {"UPDATE manifest SET seal=zeroblob(32)", -1, 0},
+        {"UPDATE manifest SET sampler=x'010203'", -1, 0},
+        {"UPDATE manifest SET slot=4", -1, 0},
+        {"UPDATE manifest SET ntok=ntok+1", -1, 0},
+        {"UPDATE manifest SET nkv=64", 640, 64},
+        {"UPDATE tenant SET salt=zeroblob(32)", 640, 0},
+        {"UPDATE block SET hash=zeroblob(32) WHERE block_id=4", 640, 192},
+        {"UPDATE block SET csum=zeroblob(16) WHERE block_id=4", 640, 192},
+        {"UPDATE manifest_block SET block_id=2 WHERE idx=5", 640, 320},
+        {"DELETE FROM manifest_block WHERE idx=5", 640, 320},
+        {"UPDATE layout SET block_tokens=128", 640, 0},
+        {"UPDATE layout SET kv_bytes=1", 640, 0},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct fix f;
+        uint32_t kv;
+        bool poisoned;
+        struct vt_err err;
+        fix_init(&f, true);
+        opened(&f);
+        struct talk t = talk_of(21, 640);
+        saved(&f, &t, NULL, NULL);
+        spoil(&f, cases[i].sql);
+        int64_t n = fix_restore(&f, &t, &kv, &poisoned, &err);
+        if (n != cases[i].tokens || kv != cases[i].kv)
+            fail_msg("%s: %lld tokens, %u restored", cases[i].sql, (long long)n, kv);
+        fix_fini(&f);
+    }
+}
+
+static void unusable_is_moved_aside(void **state)
+{
+    struct fix f;
+    uint32_t kv;
+    fix_init(&f, false);
+    opened(&f);
+    struct talk t = talk_of(22, 640);
+    saved(&f, &t, NULL, NULL);
+    fix_close(&f, true);
+    char path[256], bad[256];
+    snprintf(path, sizeof path, "%s/store.db", f.dir);
+    snprintf(bad, sizeof bad, "%s/store.db.bad", f.dir);
+    FILE *file = fopen(path, "r+");
+    fputs("this is no database", file);
+    fclose(file);
+    opened(&f);
+    assert_int_equal(f.events[STORE_EV_REBUILT], 1);
+    assert_int_equal(access(bad, F_OK), 0);
+    saved(&f, &t, NULL, NULL);
+    assert_int_equal(restored(&f, &t, &kv), 640);
+    fix_close(&f, true);
+    opened(&f);
+    assert_int_equal(f.events[STORE_EV_REBUILT], 1);
+    fix_fini(&f);
+}
+
+static void newer_version_is_left_alone(void **state)
+{
+    struct fix f;
+    struct vt_err err;
+    fix_init(&f, true);
+    opened(&f);
+    struct talk t = talk_of(23, 640);
+    saved(&f, &t, NULL, NULL);
+    assert_int_equal(db_exec(f.s, "PRAGMA user_version=2", "", NULL), 0);
+    fix_close(&f, false);
+    uint64_t changes = sim_changes(f.sim);
+    assert_int_equal(fix_open(&f, &err), -1);
+    assert_int_equal(err.code, VT_E_VERSION);
+    assert_int_equal(vt_err_exit(&err), VT_EX_PROTOCOL);
+    assert_int_equal(sim_changes(f.sim), changes);
+    assert_int_equal(f.events[STORE_EV_REBUILT], 0);
+    fix_fini(&f);
+}
+
+static void damaged_trigger_is_noticed(void **state)
+{
+    struct fix f;
+    fix_init(&f, true);
+    opened(&f);
+    struct talk t = talk_of(24, 640);
+    saved(&f, &t, NULL, NULL);
+    fix_close(&f, true);
+    size_t len;
+    uint8_t *db = sim_file(f.sim, "store.db", &len);
+    uint8_t *at = memmem(db, len, "stale head generation", 21);
+    assert_non_null(at);
+    at[0] ^= 1;
+    opened(&f);
+    assert_int_equal(f.events[STORE_EV_REBUILT], 1);
+    fix_fini(&f);
+}
+
+static void unclean_stop_is_verified(void **state)
+{
+    struct fix f;
+    uint32_t kv;
+    struct store_facts facts;
+    fix_init(&f, true);
+    opened(&f);
+    struct talk t = talk_of(25, 640);
+    saved(&f, &t, NULL, NULL);
+    fix_close(&f, false);
+    opened(&f);
+    assert_int_equal(f.events[STORE_EV_UNCLEAN], 1);
+    store_facts(f.s, &facts);
+    assert_int_equal(facts.scrub_left, 10);
+    spoil(&f, "UPDATE payload SET data=zeroblob(65536) WHERE block_id=10");
+    while (store_scrub(f.s, NULL) == 1)
+        ;
+    assert_int_equal(store_quarantine(f.s, NULL), 1); /* the scrub found it before a restore did */
+    assert_int_equal(restored(&f, &t, &kv), 640);
+    assert_int_equal(kv, 576);
+    fix_close(&f, true);
+    opened(&f);
+    assert_int_equal(f.events[STORE_EV_UNCLEAN], 1);
+    store_facts(f.s, &facts);
+    assert_int_equal(facts.scrub_left, 0);
+    fix_fini(&f);
+}
+
+/* ---- space ---- */
+
+static void quota_evicts_in_order(void **state)
+{
+    struct fix f;
+    uint32_t kv;
+    fix_init(&f, true);
+    f.o.quota = 9 << 20;
+    opened(&f);
+    /* Four conversations of 1.25 MiB, each in a slot of its own; then resets that leave old ones behind. */
+    for (uint32_t i = 0; i < 3; i++) {
+        struct talk t = talk_of(30 + i, 64 * 20);
+        t.slot = i;
+        saved(&f, &t, NULL, NULL);
+        f.time.wall += VT_SEC(10);
+    }
+    for (uint32_t round = 0; round < 6; round++) {
+        struct talk t = talk_of(40 + round, 64 * 20);
+        t.slot = 0;
+        t.reason = CKPT_RESET;
+        saved(&f, &t, NULL, NULL);
+        f.time.wall += VT_SEC(2 * 86400);
+        f.time.mono += VT_SEC(2 * 86400);
+        assert_true(space_used(f.s) <= f.o.quota);
+    }
+    for (uint32_t i = 1; i < 3; i++) {
+        struct talk t = talk_of(30 + i, 64 * 20);
+        t.slot = i;
+        assert_int_equal(restored(&f, &t, &kv), 64 * 20); /* heads are never given up for room */
+        assert_int_equal(kv, 64 * 20);
+    }
+    struct talk t = talk_of(50, 64 * 100);
+    t.slot = 5;
+    assert_int_equal(refused(&f, &t), VT_E_QUOTA);
+    assert_int_equal(fix_check(&f, true), 0);
+    fix_fini(&f);
+}
+
+static void min_free_is_kept(void **state)
+{
+    struct fix f;
+    uint32_t kv;
+    fix_init(&f, true);
+    f.o.min_free = 100 << 20;
+    opened(&f);
+    struct talk t = talk_of(60, 640);
+    saved(&f, &t, NULL, NULL);
+    f.avail = 101 << 20;
+    struct talk big = talk_of(61, 64 * 40);
+    big.slot = 1;
+    assert_int_equal(refused(&f, &big), VT_E_DISK_FULL);
+    assert_int_equal(refused(&f, &big), VT_E_DISK_FULL);
+    assert_int_equal(f.events[STORE_EV_DISK_FULL], 1); /* told once */
+    assert_int_equal(restored(&f, &t, &kv), 640);
+    f.avail = 400 << 20;
+    saved(&f, &big, NULL, NULL);
+    fix_fini(&f);
+}
+
+/* ---- launches and salts ---- */
+
+static void launches(void **state)
+{
+    struct fix f;
+    struct store_launch_last last;
+    struct store_launch l = {.child = "engine0",
+                             .fp = "fp1",
+                             .line = "VITRIOL-FINGERPRINT: x",
+                             .diff_prev = "",
+                             .diff_bless = "",
+                             .boot_id = "b",
+                             .effective = "\x81\xa1"
+                                          "a\xa1"
+                                          "b",
+                             .effective_len = 5,
+                             .started_us = 5};
+    uint64_t id;
+    fix_init(&f, true);
+    opened(&f);
+    assert_int_equal(store_launch_last(f.s, "engine0", &last, NULL), 0);
+    assert_false(last.found);
+    assert_int_equal(store_launch_put(f.s, &l, &id, NULL), 0);
+    assert_int_equal(store_launch_end(f.s, id, "signal", "SIGSEGV", 9, NULL), 0);
+    fix_close(&f, true);
+    opened(&f);
+    assert_int_equal(store_launch_last(f.s, "engine0", &last, NULL), 0);
+    assert_true(last.found);
+    assert_int_equal(last.id, id);
+    assert_string_equal(last.fp, "fp1");
+    assert_int_equal(last.effective_len, 5);
+    store_launch_last_free(&last);
+    assert_int_equal(store_launch_last(f.s, "engine1", &last, NULL), 0);
+    assert_false(last.found);
+    fix_fini(&f);
+}
+
+static void salts(void **state)
+{
+    struct fix f;
+    uint8_t a[32], b[32];
+    struct vt_err err;
+    fix_init(&f, true);
+    opened(&f);
+    assert_int_equal(store_salt_get(f.s, "a", a, &err), -1);
+    assert_int_equal(err.code, VT_E_NOT_FOUND);
+    assert_int_equal(store_salt(f.s, "a", a, NULL), 0);
+    assert_int_equal(store_salt(f.s, "b", b, NULL), 0);
+    assert_memory_not_equal(a, b, 32);
+    fix_close(&f, true);
+    opened(&f);
+    assert_int_equal(store_salt_get(f.s, "a", b, NULL), 0);
+    assert_memory_equal(a, b, 32);
+    fix_fini(&f);
+}
+
+static void engine_lies_are_refused(void **state)
+{
+    struct fix f;
+    struct save *sv;
+    struct vt_err err;
+    uint8_t data[65536], sum[16];
+    fix_init(&f, true);
+    opened(&f);
+    struct talk t = talk_of(70, 640);
+    memset(data, 1, sizeof data);
+    vt_xxh128(data, sizeof data, sum);
+    assert_int_equal(fix_begin(&f, &t, &sv, &err), 0);
+    assert_int_equal(save_piece(sv, CKPT_KV, 10, 0, data, 65536, sum, &err), -1); /* no such block */
+    assert_int_equal(save_piece(sv, CKPT_REC, 0, 0, data, 65536, sum, &err), -1);
+    assert_int_equal(save_piece(sv, CKPT_KV, 0, 1, data, 65536, sum, &err), -1); /* not the first piece */
+    save_end(sv);
+    assert_int_equal(fix_begin(&f, &t, &sv, &err), 0);
+    assert_int_equal(save_piece(sv, CKPT_KV, 0, 0, data, 65535, sum, &err), -1);
+    save_end(sv);
+    assert_int_equal(fix_begin(&f, &t, &sv, &err), 0);
+    sum[0] ^= 1;
+    assert_int_equal(save_piece(sv, CKPT_KV, 0, 0, data, 65536, sum, &err), -1);
+    assert_int_equal(err.code, VT_E_CORRUPT);
+    save_end(sv);
+    struct save_result r;
+    assert_int_equal(fix_begin(&f, &t, &sv, &err), 0);
+    assert_int_equal(save_commit(sv, &r, &err), -1); /* blocks are missing */
+    save_end(sv);
+    assert_int_equal(db_int(f.s, "SELECT count(*) FROM block", NULL), 0);
+    assert_int_equal(db_int(f.s, "SELECT count(*) FROM head", NULL), 0);
+    fix_fini(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(round_trip),
+        cmocka_unit_test(sizes),
+        cmocka_unit_test(hybrid_snapshots),
+        cmocka_unit_test(prefix_lookup),
+        cmocka_unit_test(clobber),
+        cmocka_unit_test(differences),
+        cmocka_unit_test(slot_files),
+        cmocka_unit_test(private_salt_is_kept),
+        cmocka_unit_test(same_again_writes_nothing),
+        cmocka_unit_test(idle_is_silent),
+        cmocka_unit_test(write_budget),
+        cmocka_unit_test(big_exports_are_split),
+        cmocka_unit_test(unnamed_blocks_are_collected),
+        cmocka_unit_test(reads_go_between_steps),
+        cmocka_unit_test(bad_block_shortens),
+        cmocka_unit_test(damaged_rows_are_seen),
+        cmocka_unit_test(unusable_is_moved_aside),
+        cmocka_unit_test(newer_version_is_left_alone),
+        cmocka_unit_test(damaged_trigger_is_noticed),
+        cmocka_unit_test(unclean_stop_is_verified),
+        cmocka_unit_test(quota_evicts_in_order),
+        cmocka_unit_test(min_free_is_kept),
+        cmocka_unit_test(launches),
+        cmocka_unit_test(salts),
+        cmocka_unit_test(engine_lies_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
