@@ -1,0 +1,157 @@
+#include "lab.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int open_model(struct lab *l, const struct lab_config *c, struct vt_err *err)
+{
+    if (gguf_open(&l->file, c->path, false, err) < 0)
+        return -1;
+    if (model_load(&l->model, l->file, c->path, err) < 0 || tok_load(&l->tok, l->file, err) < 0)
+        return vt_fail_prefix(err, "%s", c->path);
+    if (be_pool_new(&l->pool, c->threads, err) < 0)
+        return -1;
+    return be_new(&l->be, l->pool, c->simd, err);
+}
+
+static int make_kv(struct lab *l, const struct lab_config *c, struct vt_err *err)
+{
+    const struct model *m = l->model;
+    struct be_attn *geo = calloc((size_t)m->n_attn + 1, sizeof *geo);
+    if (!geo)
+        return vt_fail(err, VT_E_NOMEM, "out of memory for the KV layout");
+    for (int i = 0; i < m->n_layer; i++)
+        if (m->layers[i].mixer == MIX_ATTENTION)
+            geo[m->layers[i].attn.index] = m->layers[i].attn.geo;
+    struct kv_shape shape = {.n_attn = m->n_attn,
+                             .attn = geo,
+                             .state_floats = m->state_floats,
+                             .n_pages = c->n_seqs * ((c->ctx + BE_PAGE - 1) / BE_PAGE)};
+    int rc = kv_new(&l->kv, &shape, err);
+    free(geo);
+    return rc;
+}
+
+static int make_seqs(struct lab *l, const struct lab_config *c, struct vt_err *err)
+{
+    uint32_t rows = c->ubatch > c->n_seqs ? c->ubatch : c->n_seqs;
+    l->seqs = calloc(c->n_seqs, sizeof *l->seqs);
+    l->runs = calloc(c->n_seqs, sizeof *l->runs);
+    l->want = calloc(rows, 1);
+    if (!l->seqs || !l->runs || !l->want)
+        return vt_fail(err, VT_E_NOMEM, "out of memory for %u sequences", c->n_seqs);
+    for (uint32_t i = 0; i < c->n_seqs; i++, l->n_seqs++)
+        if (kv_seq_init(&l->seqs[i], l->kv, c->ctx, 0, err) < 0)
+            return -1;
+    l->ubatch = c->ubatch;
+    l->max_logits = c->logits > c->n_seqs ? c->logits : c->n_seqs;
+    return fw_new(&l->fw, l->model, l->be, l->kv, rows, (int)c->n_seqs, l->max_logits, err);
+}
+
+int lab_open(struct lab *lab, const struct lab_config *c, struct vt_err *err)
+{
+    *lab = (struct lab){0};
+    if (open_model(lab, c, err) == 0 && make_kv(lab, c, err) == 0 && make_seqs(lab, c, err) == 0) {
+        lab_reset(lab);
+        return 0;
+    }
+    lab_close(lab);
+    return -1;
+}
+
+void lab_close(struct lab *lab)
+{
+    for (uint32_t i = 0; i < lab->n_seqs; i++)
+        kv_seq_fini(&lab->seqs[i]);
+    free(lab->seqs);
+    free(lab->runs);
+    free(lab->want);
+    fw_free(lab->fw);
+    kv_free(lab->kv);
+    be_free(lab->be);
+    be_pool_free(lab->pool);
+    tok_free(lab->tok);
+    model_free(lab->model);
+    gguf_close(lab->file);
+    *lab = (struct lab){0};
+}
+
+void lab_reset(struct lab *lab)
+{
+    static const uint8_t root[KV_NAME];
+    for (uint32_t i = 0; i < lab->n_seqs; i++)
+        kv_seq_clear(&lab->seqs[i], root);
+}
+
+static int no_room(const struct kv_seq *s, uint32_t n, struct vt_err *err)
+{
+    return vt_fail(err, VT_E_WINDOW, "%u more tokens do not fit behind %u in a window of %u", n, s->n,
+                   s->cap);
+}
+
+int lab_feed(struct lab *lab, uint32_t seq, const uint32_t *ids, uint32_t n, uint32_t first_wanted,
+             lab_rows *rows, void *arg, struct vt_err *err)
+{
+    struct kv_seq *s = &lab->seqs[seq];
+    while (n > 0) {
+        uint32_t pos = s->n, border = BE_PAGE - pos % BE_PAGE;
+        uint32_t part = n < lab->ubatch ? n : lab->ubatch;
+        if (s->state && part > border)
+            part = border;
+        bool wanted = first_wanted < pos + part;
+        if (wanted && part > lab->max_logits)
+            part = lab->max_logits;
+        uint32_t from = first_wanted > pos ? first_wanted - pos : 0; /* first row with logits */
+        if (from > part)
+            from = part;
+        if (kv_seq_room(s, part) < part)
+            return no_room(s, part, err);
+        memset(lab->want, 0, from);
+        memset(lab->want + from, 1, part - from);
+        struct fw_run run = {.n_rows = part, .pos0 = (int32_t)pos, .pages = s->pages, .state = s->state};
+        struct fw_batch b = {.n_rows = part, .ids = ids, .want = lab->want, .runs = &run, .n_runs = 1};
+        float *logits = fw_forward(lab->fw, &b);
+        if (!logits)
+            return vt_fail(err, VT_E_NOMEM, "out of memory for page tables");
+        kv_seq_advance(s, ids, part);
+        if (from < part && rows(arg, pos + from, logits, part - from, err) != 0)
+            return -1;
+        ids += part;
+        n -= part;
+    }
+    return 0;
+}
+
+float *lab_decode(struct lab *lab, const uint32_t *ids, uint32_t n, struct vt_err *err)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        struct kv_seq *s = &lab->seqs[i];
+        if (kv_seq_room(s, 1) < 1) {
+            no_room(s, 1, err);
+            return NULL;
+        }
+        lab->want[i] = 1;
+        lab->runs[i] = (struct fw_run){
+            .row0 = i, .n_rows = 1, .pos0 = (int32_t)s->n, .pages = s->pages, .state = s->state};
+    }
+    struct fw_batch b = {.n_rows = n, .ids = ids, .want = lab->want, .runs = lab->runs, .n_runs = (int)n};
+    float *logits = fw_forward(lab->fw, &b);
+    if (!logits)
+        vt_fail(err, VT_E_NOMEM, "out of memory for page tables");
+    for (uint32_t i = 0; logits && i < n; i++)
+        kv_seq_advance(&lab->seqs[i], &ids[i], 1);
+    return logits;
+}
+
+int lab_simd(const char *text, int *simd, struct vt_err *err)
+{
+    *simd = -1;
+    if (strcmp(text, "auto") == 0)
+        return 0;
+    for (int i = BE_REF; i <= BE_AVX512; i++)
+        if (strcmp(text, be_simd_name((enum be_simd)i)) == 0) {
+            *simd = i;
+            return 0;
+        }
+    return vt_fail(err, VT_E_USAGE, "--simd takes auto, ref, sse2, avx, avx2 or avx512, not \"%s\"", text);
+}
