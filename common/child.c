@@ -173,6 +173,14 @@ int vt_child_send(struct vt_child *c)
     return c->sock == NULL ? -1 : 0;
 }
 
+int vt_child_send_frame(struct vt_child *c, const uint8_t *buf, size_t len)
+{
+    if (c->sock == NULL)
+        return -1;
+    send_bytes(c, buf, len);
+    return c->sock == NULL ? -1 : 0;
+}
+
 void vt_child_phase(struct vt_child *c, unsigned phase, uint64_t done, uint64_t total, const char *text)
 {
     struct vt_enc *e = vt_child_begin(c, VT_F_PHASE, 0);

@@ -394,6 +394,13 @@ int vt_link_send(struct vt_link *l, struct vt_err *err)
     return vt_sock_send(l->sock, l->enc.buf, l->enc.len, err);
 }
 
+int vt_link_send_frame(struct vt_link *l, const uint8_t *buf, size_t len, struct vt_err *err)
+{
+    if (l->dead || l->sock == NULL)
+        return vt_fail(err, VT_E_STALE_LINK, "link %08x is closed", l->id);
+    return vt_sock_send(l->sock, buf, len, err);
+}
+
 uint32_t vt_link_id(const struct vt_link *l)
 {
     return l->id;

@@ -80,6 +80,9 @@ uint64_t vt_child_stale(const struct vt_child *c);
 /* Data links. send returns -1 when the queue is full (VT_E_BUSY): keep the work and try again a little later. */
 struct vt_enc *vt_link_begin(struct vt_link *l, uint8_t type, uint64_t id);
 int vt_link_send(struct vt_link *l, struct vt_err *err);
+/* A whole frame that another thread has encoded (vt_enc_end has passed it) for this link, or for the lifeline. */
+int vt_link_send_frame(struct vt_link *l, const uint8_t *buf, size_t len, struct vt_err *err);
+int vt_child_send_frame(struct vt_child *c, const uint8_t *buf, size_t len);
 uint32_t vt_link_id(const struct vt_link *l);
 void *vt_link_user(const struct vt_link *l);
 void vt_link_set_user(struct vt_link *l, void *user);

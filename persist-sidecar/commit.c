@@ -170,36 +170,61 @@ static int move_head(struct save *sv, int64_t manifest, struct vt_err *err)
     return 0;
 }
 
-/* The checkpoint before the previous one holds nothing that its extensions do not hold. */
+static int drop_if_free(struct store *s, int64_t manifest, struct vt_err *err)
+{
+    sqlite3_stmt *st = db_stmt(s, ST_MANIFEST_FREE, err);
+    if (st == NULL)
+        return -1;
+    sqlite3_bind_int64(st, 1, manifest);
+    int rc = db_step(s, st, "looking at an older checkpoint", err);
+    if (rc != 1)
+        return rc;
+    sqlite3_reset(st);
+    if ((st = db_stmt(s, ST_MANIFEST_DEL, err)) == NULL)
+        return -1;
+    sqlite3_bind_int64(st, 1, manifest);
+    return db_run(s, st, "dropping an older checkpoint", err);
+}
+
+/* The checkpoint before the previous one goes if the previous one extends it: then it holds nothing of its own. */
 static int drop_older(struct save *sv, struct vt_err *err)
 {
     struct store *s = sv->s;
     if (sv->prev == 0 || sv->prev == sv->cur)
         return 0;
-    static const enum sql_id asks[] = {ST_MANIFEST_CHAIN, ST_MANIFEST_FREE};
-    for (int i = 0; i < 2; i++) {
-        sqlite3_stmt *st = db_stmt(s, asks[i], err);
-        if (st == NULL)
-            return -1;
-        sqlite3_bind_int64(st, 1, i == 0 ? sv->cur : sv->prev);
-        if (i == 0)
-            sqlite3_bind_int64(st, 2, sv->prev);
-        int rc = db_step(s, st, "looking at the checkpoint before", err);
-        bool yes = rc == 1 && sqlite3_column_int(st, 0) == 1;
-        if (rc == 1)
-            sqlite3_reset(st);
-        if (rc < 0 || !yes)
-            return rc < 0 ? -1 : 0;
-    }
-    sqlite3_stmt *st = db_stmt(s, ST_MANIFEST_DEL, err);
+    sqlite3_stmt *st = db_stmt(s, ST_MANIFEST_CHAIN, err);
     if (st == NULL)
         return -1;
-    sqlite3_bind_int64(st, 1, sv->prev);
-    return db_run(s, st, "dropping the checkpoint before", err);
+    sqlite3_bind_int64(st, 1, sv->cur);
+    sqlite3_bind_int64(st, 2, sv->prev);
+    int rc = db_step(s, st, "looking at the checkpoint before", err);
+    bool extends = rc == 1 && sqlite3_column_int(st, 0) == 1;
+    if (rc == 1)
+        sqlite3_reset(st);
+    return rc < 0 || !extends ? (rc < 0 ? -1 : 0) : drop_if_free(s, sv->prev, err);
+}
+
+static int named_now(struct save *sv, int64_t *manifest, struct vt_err *err)
+{
+    *manifest = 0;
+    sqlite3_stmt *st = db_stmt(sv->s, ST_NAMED_GET, err);
+    if (st == NULL)
+        return -1;
+    sqlite3_bind_text(st, 1, sv->tenant, -1, SQLITE_STATIC);
+    sqlite3_bind_text(st, 2, sv->name, -1, SQLITE_STATIC);
+    int rc = db_step(sv->s, st, "looking for a slot file", err);
+    if (rc == 1) {
+        *manifest = sqlite3_column_int64(st, 0);
+        sqlite3_reset(st);
+    }
+    return rc < 0 ? -1 : 0;
 }
 
 static int put_name(struct save *sv, int64_t manifest, struct vt_err *err)
 {
+    int64_t old;
+    if (named_now(sv, &old, err) < 0)
+        return -1;
     sqlite3_stmt *st = db_stmt(sv->s, ST_NAMED_PUT, err);
     if (st == NULL)
         return -1;
@@ -207,19 +232,23 @@ static int put_name(struct save *sv, int64_t manifest, struct vt_err *err)
     sqlite3_bind_text(st, 2, sv->name, -1, SQLITE_STATIC);
     sqlite3_bind_int64(st, 3, manifest);
     sqlite3_bind_int64(st, 4, (int64_t)vt_wall(sv->s->o.clock));
-    return db_run(sv->s, st, "naming a slot file", err);
+    if (db_run(sv->s, st, "naming a slot file", err) < 0)
+        return -1;
+    return old != 0 && old != manifest ? drop_if_free(sv->s, old, err) : 0;
 }
 
 static int last_transaction(struct save *sv, int64_t *manifest, struct vt_err *err)
 {
     struct store *s = sv->s;
+    bool named = sv->name[0] != '\0';
     if (!s->in_txn && db_begin(s, err) < 0)
         return -1;
     if (!sv->same &&
-        (save_layout(sv, err) < 0 || put_manifest(sv, manifest, err) < 0 ||
-         put_list(sv, *manifest, err) < 0 || move_head(sv, *manifest, err) < 0 || drop_older(sv, err) < 0))
+        (save_layout(sv, err) < 0 || put_manifest(sv, manifest, err) < 0 || put_list(sv, *manifest, err) < 0))
         return -1;
-    if (sv->name[0] != '\0' && put_name(sv, *manifest, err) < 0)
+    if (named && put_name(sv, *manifest, err) < 0)
+        return -1;
+    if (!named && (move_head(sv, *manifest, err) < 0 || drop_older(sv, err) < 0))
         return -1;
     return db_commit(s, err);
 }
@@ -243,7 +272,7 @@ int save_commit(struct save *sv, struct save_result *r, struct vt_err *err)
     if ((!sv->same || sv->name[0] != '\0') && last_transaction(sv, &manifest, err) < 0)
         return save_give_up(sv, err);
     *r = (struct save_result){.manifest = (uint64_t)manifest,
-                              .head_gen = (uint64_t)(sv->same ? sv->gen : sv->gen + 1),
+                              .head_gen = (uint64_t)(sv->same || sv->name[0] != '\0' ? sv->gen : sv->gen + 1),
                               .written = save_written(s) - sv->written0,
                               .us = vt_mono(s->o.clock) - sv->t0_us};
     s->f.saves++;

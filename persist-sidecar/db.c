@@ -20,7 +20,7 @@ static bool is_damage(int rc)
 {
     int primary = rc & 0xff;
     return primary == SQLITE_CORRUPT || primary == SQLITE_NOTADB || primary == SQLITE_READONLY ||
-           primary == SQLITE_FORMAT || primary == SQLITE_SCHEMA;
+           primary == SQLITE_FORMAT;
 }
 
 static int code_of(struct store *s, int rc)

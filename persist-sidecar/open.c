@@ -28,7 +28,7 @@ static void drop_connection(struct store *s)
         sqlite3_finalize(s->st[i]);
         s->st[i] = NULL;
     }
-    int rc = sqlite3_close(s->db);
+    int rc = s->db != NULL ? sqlite3_close(s->db) : SQLITE_OK;
     assert(rc == SQLITE_OK);
     (void)rc;
     s->db = NULL;
@@ -290,7 +290,7 @@ int store_open(struct store **out, const struct store_opts *o, struct vt_err *er
     if (s == NULL)
         return vt_fail(err, VT_E_NOMEM, "no memory for the store");
     s->o = *o;
-    if (asprintf(&s->path, "%s/store.db", o->dir) < 0) {
+    if (asprintf(&s->path, "%s/store.db", o->dir) < 0 || s->path == NULL) {
         free(s);
         return vt_fail(err, VT_E_NOMEM, "no memory for the store");
     }
@@ -299,7 +299,11 @@ int store_open(struct store **out, const struct store_opts *o, struct vt_err *er
         store_close(s, false);
         return -1;
     }
-    enum outcome got = try_open(s, err);
+    enum outcome got = OPEN_UNUSABLE;
+    if (o->condemned)
+        vt_fail(err, VT_E_CORRUPT, "SQLite found damage while it was in use");
+    else
+        got = try_open(s, err);
     if (got == OPEN_UNUSABLE) {
         char why[sizeof err->text];
         memcpy(why, err->text, sizeof why);

@@ -37,6 +37,7 @@ struct store_opts {
     const char *dir; /* state directory; must exist or be creatable, 0700 */
     uint64_t quota, min_free, txn_bytes, hour_bytes, ballast; /* bytes */
     bool unsafe_fs;
+    bool condemned; /* move whatever is there aside first: SQLite found damage in it */
     const struct vt_clock *clock;
     struct vt_log *log;
     sqlite3_vfs *base; /* NULL: the system's */
@@ -88,7 +89,7 @@ struct store_rec {
 
 struct save_begin {
     const char *tenant;
-    const char *name; /* slot file; NULL or "" = none */
+    const char *name; /* slot file: kept under this name, no head moves; NULL or "" = none */
     uint32_t slot;
     const uint8_t *layout_fp; /* 32 bytes */
     const uint8_t *layout;    /* descriptor; may be empty */

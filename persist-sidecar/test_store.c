@@ -218,12 +218,15 @@ static void slot_files(void **state)
     fix_init(&f, true);
     opened(&f);
     struct talk t = talk_of(9, 640);
+    saved(&f, &t, &r, NULL);
     t.name = "holiday.bin";
     t.reason = CKPT_EXPLICIT;
-    saved(&f, &t, &r, NULL);
+    saved(&f, &t, &r2, NULL);
+    assert_int_equal(r.manifest, r2.manifest); /* the head's content, one manifest */
     t.name = "../../etc/passwd"; /* a key like any other */
     saved(&f, &t, &r2, NULL);
-    assert_int_equal(r.manifest, r2.manifest); /* the same content, one manifest */
+    assert_int_equal(r.manifest, r2.manifest);
+    assert_int_equal(r.head_gen, r2.head_gen);
     assert_int_equal(store_find_named(f.s, t.fp, "t", "holiday.bin", &p, &err), 0);
     assert_int_equal(p.n_items, 640);
     assert_int_equal(p.have, 10);
@@ -232,10 +235,19 @@ static void slot_files(void **state)
     store_plan_free(&p);
     assert_int_equal(store_find_named(f.s, t.fp, "u", "holiday.bin", &p, &err), -1);
     assert_int_equal(err.code, VT_E_NOT_FOUND);
-    /* Another conversation in the slot leaves the file as it is. */
+    /* Another conversation in the slot leaves the file as it is; a file of another conversation leaves the head alone. */
     struct talk u = talk_of(10, 64);
     u.reason = CKPT_RESET;
     saved(&f, &u, NULL, NULL);
+    struct talk w = talk_of(11, 320);
+    w.name = "other";
+    saved(&f, &w, NULL, NULL);
+    w.n_items = 400; /* written over: the old manifest goes */
+    saved(&f, &w, NULL, NULL);
+    assert_int_equal(db_int(f.s, "SELECT count(*) FROM manifest", NULL), 3);
+    assert_int_equal(store_find_head(f.s, u.fp, "t", 0, &p, &err), 0);
+    assert_int_equal(p.n_items, 64);
+    store_plan_free(&p);
     assert_int_equal(store_find_named(f.s, t.fp, "t", "holiday.bin", &p, &err), 0);
     assert_int_equal(p.n_items, 640);
     store_plan_free(&p);
