@@ -1,20 +1,43 @@
 #include "internal.h"
 
+#include <cpuid.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Best first within what was compiled; NULL where this build or processor has none. */
 static const struct be_kernels *kernels_of(enum be_simd simd)
 {
     switch (simd) {
-    case BE_REF: return &be_kernels_ref;
-    default: return NULL;
+    case BE_SSE2: return &be_kernels_sse2;
+    case BE_AVX: return &be_kernels_avx;
+    case BE_AVX2: return &be_kernels_avx2;
+    case BE_AVX512: return &be_kernels_avx512;
+    default: return &be_kernels_ref;
     }
+}
+
+/* Registers that the kernel saves across a switch: bits 1 and 2 for 256 bits, 5 to 7 for 512 and the masks. */
+static uint32_t os_state(void)
+{
+    uint32_t a, b, c, d;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE))
+        return 0;
+    __asm__("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
+    return a;
 }
 
 enum be_simd be_simd_best(void)
 {
-    return BE_REF;
+    const uint32_t avx512 = bit_AVX512F | bit_AVX512BW | bit_AVX512VL | bit_AVX512DQ;
+    uint32_t a, b, c1 = 0, b7 = 0, c, d, os = os_state();
+    __get_cpuid(1, &a, &b, &c1, &d);
+    __get_cpuid_count(7, 0, &a, &b7, &c, &d);
+    if (!(c1 & bit_AVX) || (os & 0x06) != 0x06)
+        return BE_SSE2;
+    if (!(c1 & bit_FMA) || !(c1 & bit_F16C) || !(b7 & bit_AVX2))
+        return BE_AVX;
+    if ((b7 & avx512) != avx512 || (os & 0xe6) != 0xe6)
+        return BE_AVX2;
+    return BE_AVX512;
 }
 
 const char *be_simd_name(enum be_simd s)

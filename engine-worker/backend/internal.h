@@ -127,7 +127,8 @@ struct be_kernels {
     void (*gated_norm)(float *o, const float *z, const float *w, int64_t n, float eps);
 };
 
-extern const struct be_kernels be_kernels_ref;
+extern const struct be_kernels be_kernels_ref, be_kernels_sse2, be_kernels_avx, be_kernels_avx2,
+    be_kernels_avx512;
 
 /* Plain C kernels that other tables may reuse. */
 be_mm_fn be_ref_mm_f32, be_ref_mm_f16, be_ref_mm_bf16, be_ref_mm_q8_0, be_ref_mm_q4_0, be_ref_mm_q4_k,
