@@ -174,6 +174,7 @@ static void mix_attention(struct fw *f, const struct layer *l, const struct fw_b
 
     float *q = f->a;
     int64_t n_q = (int64_t)g->n_head * g->d, n_k = (int64_t)g->n_kv_head * g->d;
+    int64_t n_v = (int64_t)g->n_kv_head * g->dv;
     if (at->gated) { /* query and gate alternate head by head; bring the queries together */
         q = f->d;
         for (int64_t i = 0; i < T * g->n_head; i++)
@@ -188,7 +189,7 @@ static void mix_attention(struct fw *f, const struct layer *l, const struct fw_b
 
     point_attn_runs(f, b, at->index);
     for (int i = 0; i < b->n_runs; i++)
-        be_kv_write(f->be, g, &f->attn_runs[i], f->b, f->c);
+        be_kv_write(f->be, g, &f->attn_runs[i], f->b + b->runs[i].row0 * n_k, f->c + b->runs[i].row0 * n_v);
     be_attention(f->be, f->heads, q, g, f->attn_runs, b->n_runs);
     if (at->gated)
         be_sigmoid_gate(f->be, f->heads, f->a + g->d, 2 * g->d, T * g->n_head, g->dv);

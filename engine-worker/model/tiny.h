@@ -1,0 +1,38 @@
+/* Tiny random models for tests: complete GGUF files of a few hundred KiB, written at test time, and a slow forward pass in
+ * double precision over such a file, written from the formulas alone and sharing nothing with forward.c but the reader. */
+#ifndef TINY_H
+#define TINY_H
+
+#include "gguf.h"
+
+#include <stdint.h>
+
+struct tiny {
+    const char *arch; /* "qwen3" or "qwen35" */
+    uint32_t n_embd, n_blocks, n_head, n_kv, d, n_ff, n_vocab, n_rot;
+    uint32_t nk, nv, dk, conv; /* qwen35 */
+    uint32_t n_mtp;
+    bool tied;
+    uint64_t seed;
+    /* faults for the loader's tests */
+    const char *skip_tensor, *skip_key; /* leave out; the key without its prefix */
+    const char *bend_tensor;            /* one row or value too many */
+    const char *nan_tensor;             /* its last value is not a number */
+    const char *huge_tensor;            /* its last row is 1e30 */
+    const char *bad_type;               /* this tensor says a type that nobody computes with */
+};
+
+extern const struct tiny tiny_qwen3, tiny_qwen35;
+
+/* Writes the file; aborts when that fails. */
+void tiny_write(const struct tiny *t, const char *path);
+/* A path in the build's temporary directory that no other test uses; static buffer. */
+const char *tiny_path(const char *name);
+
+/* Logits [n][n_vocab] of the ids by the oracle. K and V are rounded to f16, as in the cache. malloc'd. */
+double *oracle_logits(const struct gguf_file *f, const uint32_t *ids, uint32_t n);
+
+/* Test ids below limit. */
+void tiny_ids(uint32_t *ids, uint32_t n, uint32_t limit);
+
+#endif
