@@ -25,13 +25,13 @@ def test_clang_format():
 
 
 def test_sockets_are_made_in_one_place():
-    bad = [f for f in C if re.search(r'\bnng_\w+_open\s*\(', read(f)) and f != os.path.join('common', 'sock.c')]
-    assert not bad, 'only common/sock.c opens NNG sockets: %s' % bad
+    bad = [f for f in C if re.search(r'\bnng_\w+_open\s*\(', read(f)) and not f.startswith('common/sock')]
+    assert not bad, 'only common/sock*.c opens NNG sockets: %s' % bad
 
 
 def test_no_loose_ends():
     """Marks of unfinished work, and paths of the machine it was written on."""
-    words = ['TO' + 'DO', 'FIX' + 'ME', r'\bXX' + r'X\b', '/wo' + 'rk/', '/tmp/' + 'wt', r'\bshared' + '/', '/root' + '/']
+    words = ['TO' + 'DO', 'FIX' + 'ME', r'\bXX' + r'X\b', '/wo' + 'rk/', '/tmp/' + 'wt', r'\bshared' + '/', '/root' + '/[a-z.]']
     pattern = re.compile('|'.join(words))
     bad = []
     for f in files():
