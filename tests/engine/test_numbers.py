@@ -1,0 +1,109 @@
+"""The forward pass against what it must be: reference logits, perplexity, and a float64 implementation of the architectures."""
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from harness.appliance import TOP, clean_env, program
+
+MODELS = os.path.join(TOP, 'models')
+Q4, Q8 = (os.path.join(MODELS, 'lapis-hybrid-%s.gguf' % q) for q in ('q4_k_m', 'q8_0'))
+REFERENCE = os.path.join(os.path.dirname(__file__), 'reference.py')
+with open(os.path.join(MODELS, 'reference.json')) as f:
+    LAPIS = json.load(f)['models']['lapis-hybrid']
+
+
+def tool(*args, timeout=280):
+    p = subprocess.run([program('vitriol-tool')] + [str(a) for a in args], env=clean_env(), stdin=subprocess.DEVNULL,
+                       capture_output=True, text=True, timeout=timeout)
+    assert p.returncode == 0, (args, p.returncode, p.stderr)
+    return p.stdout
+
+
+def logits(model, ids, tmp_path, *more):
+    (tmp_path / 'ids').write_text(' '.join(str(i) for i in ids))
+    tool('eval', '-m', model, '--tokens', tmp_path / 'ids', '--logits', tmp_path / 'out.npy', '--ctx', max(256, len(ids)), *more)
+    out = np.load(tmp_path / 'out.npy')
+    assert out.dtype == np.float32 and len(out) == len(ids)
+    return out
+
+
+@pytest.mark.parametrize('prompt', range(3))
+def test_q8_0_against_the_reference_logits(prompt, tmp_path):
+    """Q8_0 weights against float32 on the f16 weights: the best ids are the same where the reference tells them apart by
+    more than the rounding of the weights, and no value is further off than that."""
+    p = LAPIS['prompts'][prompt]
+    row = logits(Q8, p['ids'], tmp_path)[-1]
+    ids = [i for i, _ in p['top20']]
+    want = np.array([v for _, v in p['top20']])
+    off = np.abs(row[ids] - want)
+    assert off.max() < 0.3 and off.mean() < 0.15, off
+    assert row.argmax() == ids[0] or want[0] - want[1] < 0.1
+    assert len(set(np.argsort(-row)[:20]) & set(ids)) >= 18
+    lse = np.log(np.exp(row.astype(np.float64) - row.max()).sum()) + row.max()
+    assert abs(lse - p['logsumexp']) < 0.15
+
+
+@pytest.mark.parametrize('model,ctx,want', [
+    (Q4, 512, 41.6894), (Q4, 2048, 37.4138), (Q8, 512, 41.227), (Q8, 2048, 36.9626),
+], ids=['q4_k_m-512', 'q4_k_m-2048', 'q8_0-512', 'q8_0-2048'])
+def test_perplexity(model, ctx, want):
+    """Within half a percent of the table in models/MODELS.md."""
+    r = json.loads(tool('eval', '-m', model, '--text', os.path.join(MODELS, 'eval.txt'), '--ctx', ctx, '--json', timeout=900))
+    assert r['windows'] == {512: 101, 2048: 25}[ctx]
+    assert abs(r['perplexity'] / want - 1) < 0.005, r
+
+
+@pytest.mark.parametrize('simd', ['auto', 'ref'])
+@pytest.mark.parametrize('case', ['qwen3', 'qwen35'])
+def test_float64_reference(case, simd, tmp_path):
+    """argmax equal at every position, relative rms <= 2e-3 (KV in F16)."""
+    n = 96
+    subprocess.check_call([sys.executable, REFERENCE, 'make', case, str(tmp_path / 'm.gguf')])
+    subprocess.check_call([sys.executable, REFERENCE, 'logits', case, str(n), str(tmp_path / 'want.npy')])
+    want = np.load(tmp_path / 'want.npy')
+    got = logits(tmp_path / 'm.gguf', [(i * 37 + 11 + i * i % 7) % 256 for i in range(n)], tmp_path, '--simd', simd)
+    rel = np.sqrt(((got - want) ** 2).mean() / (want ** 2).mean())
+    assert rel <= 2e-3, rel
+    assert (got.argmax(-1) == want.argmax(-1)).all()
+
+
+@pytest.mark.parametrize('ubatch', [1, 7, 64])
+def test_chunking_changes_no_bit(ubatch, tmp_path):
+    ids = LAPIS['prompts'][0]['ids'] * 12
+    a = logits(Q4, ids, tmp_path)
+    b = logits(Q4, ids, tmp_path, '--ubatch', ubatch)
+    assert (a == b).all()
+
+
+def test_threads_change_no_bit(tmp_path):
+    ids = LAPIS['prompts'][1]['ids'] * 6
+    assert (logits(Q4, ids, tmp_path, '-t', 1) == logits(Q4, ids, tmp_path, '-t', 2)).all()
+
+
+def test_needles():
+    """Recall at depth through the whole engine: two of the fixed prompts of 2048 tokens."""
+    with open(os.path.join(MODELS, 'needles.json')) as f:
+        data = json.load(f)
+    with open(os.path.join(MODELS, 'eval.txt'), 'rb') as f:
+        text = f.read()
+    done = 0
+    for c in data['prompts']:
+        if c['ctx'] != 2048 or c['depth'] not in (0, 0.5):
+            continue
+        prompt = b''.join(text[p[0]:p[1]] if isinstance(p, list) else p.encode() for p in c['parts']).decode()
+        out = tool('run', '-m', Q4, '-p', prompt, '-n', 8, '--ctx', 2560, '--raw', '--temp', 0)
+        assert out.strip().startswith(c['answer'].strip()), (out, c['answer'])
+        done += 1
+    assert done == 2
+
+
+def test_inspect_is_quick(tmp_path):
+    import time
+    t0 = time.monotonic()
+    out = tool('inspect', Q8)
+    assert time.monotonic() - t0 < 1.0
+    assert 'qwen35' in out and 'blk.0.' in out
