@@ -48,7 +48,8 @@ static void *big_alloc(struct arena *a, size_t n)
 
 static void *big_grow(struct arena *a, void *old, size_t n)
 {
-    struct arena_big *b = (struct arena_big *)(void *)((unsigned char *)old - offsetof(struct arena_big, data));
+    struct arena_big *b =
+        (struct arena_big *)(void *)((unsigned char *)old - offsetof(struct arena_big, data));
     if (charge(a, n - b->n))
         return NULL;
     struct arena_big *moved = realloc(b, sizeof *b + n);
@@ -101,7 +102,8 @@ void *arena_grow(struct arena *a, void *old, size_t old_n, size_t n)
     if (old && had > SMALL)
         return big_grow(a, old, want);
     /* the newest block of a chunk grows where it is */
-    if (old && want <= SMALL && (unsigned char *)old + had == a->chunks->data + a->at && want - had <= a->end - a->at) {
+    if (old && want <= SMALL && (unsigned char *)old + had == a->chunks->data + a->at &&
+        want - had <= a->end - a->at) {
         a->at += want - had;
         return old;
     }

@@ -34,22 +34,22 @@ enum node_kind {
     E_KWARG,   /* in arguments: name, a: value */
     E_STAR,    /* in arguments: a */
     E_STARSTAR,
-    E_NSREF,   /* as a target: name, b: E_CONST with the attribute */
+    E_NSREF, /* as a target: name, b: E_CONST with the attribute */
     /* statements */
-    S_DATA,     /* literal */
-    S_PRINT,    /* a: expression */
-    S_IF,       /* a: S_BRANCH nodes */
-    S_BRANCH,   /* a: condition, NULL for else; b: body */
-    S_FOR,      /* a: target, b: iterated, c: condition or NULL, d: body, e: else body, name: "loop", flag: recursive,
+    S_DATA,   /* literal */
+    S_PRINT,  /* a: expression */
+    S_IF,     /* a: S_BRANCH nodes */
+    S_BRANCH, /* a: condition, NULL for else; b: body */
+    S_FOR, /* a: target, b: iterated, c: condition or NULL, d: body, e: else body, name: "loop", flag: recursive,
                    flag2: the body defines macros, which keep its variables */
     S_SET,      /* a: target, b: value */
     S_SETBLOCK, /* a: target, b: P_FILTER nodes, d: body */
-    S_MACRO,    /* name, a: E_NAME parameters with a: default or NULL, d: body, e: the names varargs, kwargs and caller,
+    S_MACRO, /* name, a: E_NAME parameters with a: default or NULL, d: body, e: the names varargs, kwargs and caller,
                    flag: the body uses varargs, flag2: kwargs */
-    S_CALL,     /* b: the call, a, d, e, flag, flag2 as of S_MACRO */
-    S_FILTER,   /* b: P_FILTER nodes, d: body */
-    S_WITH,     /* a: S_SET nodes, d: body */
-    S_SCOPE,    /* d: body */
+    S_CALL,   /* b: the call, a, d, e, flag, flag2 as of S_MACRO */
+    S_FILTER, /* b: P_FILTER nodes, d: body */
+    S_WITH,   /* a: S_SET nodes, d: body */
+    S_SCOPE,  /* d: body */
     S_BREAK,
     S_CONTINUE,
 };

@@ -12,7 +12,8 @@ int eval_fail(struct eval *e, const char *fmt, ...)
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
     const struct node *n = e->where;
-    return vt_fail(e->err, VT_E_PARAM, "template line %u, column %u: %s", n ? n->line : 0, n ? n->column : 0, text);
+    return vt_fail(e->err, VT_E_PARAM, "template line %u, column %u: %s", n ? n->line : 0, n ? n->column : 0,
+                   text);
 }
 
 int eval_exhausted(struct eval *e)
@@ -165,7 +166,8 @@ static int eval_sign(struct eval *e, const struct node *n, struct value *out)
         return 0;
     }
     if (out->type != V_INT)
-        return eval_fail(e, "bad operand type for unary %c: '%s'", n->kind == E_NEG ? '-' : '+', value_type_name(out));
+        return eval_fail(e, "bad operand type for unary %c: '%s'", n->kind == E_NEG ? '-' : '+',
+                         value_type_name(out));
     if (n->kind == E_NEG && __builtin_sub_overflow((int64_t)0, out->i, &out->i))
         return eval_fail(e, "a number is larger than 64 bits");
     return 0;
@@ -232,7 +234,7 @@ int eval_args(struct eval *e, const struct node *list, const struct value *first
         if (!wrapped) {
             if (list_push(&e->arena, l, v))
                 return eval_exhausted(e);
-        } else if (i->kind == E_STAR ? splat_list(e, &v, l)
+        } else if (i->kind == E_STAR    ? splat_list(e, &v, l)
                    : i->kind == E_KWARG ? push_keyword(e, out, i->name, v)
                                         : splat_dict(e, &v, out)) {
             return -1;
@@ -358,7 +360,8 @@ int eval_expr(struct eval *e, const struct node *n, struct value *out)
 int eval_call(struct eval *e, const struct value *fn, const struct args *args, struct value *out)
 {
     if (fn->type == V_UNDEFINED)
-        return fn->name ? eval_fail(e, "'%.*s' is undefined", fn->name->n > 60 ? 60 : (int)fn->name->n, fn->name->p)
+        return fn->name ? eval_fail(e, "'%.*s' is undefined", fn->name->n > 60 ? 60 : (int)fn->name->n,
+                                    fn->name->p)
                         : eval_fail(e, "an undefined value is called");
     if (fn->type == V_LOOP) {
         if (args->n != 1)
@@ -421,8 +424,8 @@ int eval_bind(struct eval *e, const char *what, const struct args *args, const c
         while (i < n && !string_is(args->kw[k].name, names[i]))
             i++;
         if (i == n)
-            return eval_fail(e, "%s has no argument '%.*s'", what, args->kw[k].name->n > 60 ? 60 : (int)args->kw[k].name->n,
-                             args->kw[k].name->p);
+            return eval_fail(e, "%s has no argument '%.*s'", what,
+                             args->kw[k].name->n > 60 ? 60 : (int)args->kw[k].name->n, args->kw[k].name->p);
         out[i] = &args->kw[k].value;
     }
     for (size_t i = 0; i < required; i++)

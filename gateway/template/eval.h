@@ -8,7 +8,7 @@
 #include "builder.h"
 #include "err.h"
 
-#define EVAL_BREAK 1
+#define EVAL_BREAK    1
 #define EVAL_CONTINUE 2
 
 /* Variables set in one block; names are compared by pointer. The outermost scope has the globals behind it. */
@@ -17,7 +17,7 @@ struct scope {
     struct variable {
         const struct string *name;
         struct value value;
-    } *v;
+    } * v;
     size_t n, cap;
 };
 
@@ -41,7 +41,7 @@ struct args {
     struct keyword {
         const struct string *name;
         struct value value;
-    } *kw;
+    } * kw;
     size_t n_kw;
 };
 
@@ -80,7 +80,8 @@ int eval_item(struct eval *e, const struct value *obj, const struct value *key, 
 int eval_items(struct eval *e, const struct value *v, const struct list **out);
 
 /* filters.c, tests.c, methods.c, globals.c: one table each. */
-int filter_apply(struct eval *e, int id, const struct string *name, const struct args *args, struct value *out);
+int filter_apply(struct eval *e, int id, const struct string *name, const struct args *args,
+                 struct value *out);
 int test_apply(struct eval *e, int id, const struct string *name, const struct args *args, bool *out);
 int method_find(const struct value *v, const struct string *name); /* -1 = none */
 const char *method_name(int id);
@@ -120,13 +121,15 @@ int eval_text(struct eval *e, const char *text, size_t n, bool input, struct val
 
 /* text_ops.c: string functions that filters and methods share. */
 enum strip { STRIP_LEFT = 1, STRIP_RIGHT = 2, STRIP_BOTH = 3 };
-int text_strip(struct eval *e, const struct string *s, const struct string *chars, enum strip sides, struct value *out);
-int text_replace(struct eval *e, const struct string *s, const struct string *from, const struct string *to, int64_t max,
-                 struct value *out);
+int text_strip(struct eval *e, const struct string *s, const struct string *chars, enum strip sides,
+               struct value *out);
+int text_replace(struct eval *e, const struct string *s, const struct string *from, const struct string *to,
+                 int64_t max, struct value *out);
 enum text_case { CASE_UPPER, CASE_LOWER, CASE_CAPITALIZE, CASE_TITLE_FILTER, CASE_TITLE_METHOD, CASE_SWAP };
 int text_case(struct eval *e, const struct string *s, enum text_case how, struct value *out);
 int text_join(struct eval *e, const struct string *glue, const struct list *items, struct value *out);
-int text_format(struct eval *e, const struct string *s, const struct value *arg, struct value *out); /* the % operator */
+int text_format(struct eval *e, const struct string *s, const struct value *arg,
+                struct value *out); /* the % operator */
 int text_repeat(struct eval *e, const struct string *s, int64_t times, struct value *out);
 /* s[start:stop:step] by code points; missing parts are NULL. Serves lists as well. */
 int eval_slice(struct eval *e, const struct value *v, const struct value *start, const struct value *stop,

@@ -170,7 +170,8 @@ static int run_loop(struct eval *e, const struct node *n, const struct value *ov
             return -1;
         inner->n = 0;
         e->scope = inner;
-        if (scope_set(e, n->name, (struct value){.type = V_LOOP, .loop = loop}) || eval_assign(e, n->a, items->v[i]))
+        if (scope_set(e, n->name, (struct value){.type = V_LOOP, .loop = loop}) ||
+            eval_assign(e, n->a, items->v[i]))
             return -1;
         rc = eval_body(e, n->d);
         e->scope = outer;
@@ -216,7 +217,8 @@ static int bind_parameters(struct eval *e, const struct node *n, const struct ar
         else if (p->a && eval_expr(e, p->a, &v))
             return -1;
         if (kw && i < args->n)
-            return eval_fail(e, "%s got two values for '%.*s'", what, p->name->n > 60 ? 60 : (int)p->name->n, p->name->p);
+            return eval_fail(e, "%s got two values for '%.*s'", what, p->name->n > 60 ? 60 : (int)p->name->n,
+                             p->name->p);
         used += kw != NULL;
         if (scope_set(e, p->name, v))
             return -1;
@@ -264,7 +266,8 @@ int eval_macro(struct eval *e, const struct func *fn, const struct args *args, s
         return -1;
     e->scope = inner;
     /* a call block hands itself over as a keyword that no template can write */
-    if (rest.n_kw && rest.kw[rest.n_kw - 1].value.type == V_FUNC && rest.kw[rest.n_kw - 1].value.fn->kind == F_CALLER &&
+    if (rest.n_kw && rest.kw[rest.n_kw - 1].value.type == V_FUNC &&
+        rest.kw[rest.n_kw - 1].value.fn->kind == F_CALLER &&
         string_is(rest.kw[rest.n_kw - 1].name, "caller")) {
         rest.n_kw--;
         if (scope_set(e, n->e->next->next->name, rest.kw[rest.n_kw].value))
@@ -280,7 +283,8 @@ int eval_macro(struct eval *e, const struct func *fn, const struct args *args, s
     return rc;
 }
 
-static int make_func(struct eval *e, enum func_kind kind, const struct node *n, const char *name, struct value *out)
+static int make_func(struct eval *e, enum func_kind kind, const struct node *n, const char *name,
+                     struct value *out)
 {
     struct func *f = arena_alloc(&e->arena, sizeof *f);
     if (!f)
@@ -312,7 +316,8 @@ static int exec_call(struct eval *e, const struct node *n)
     for (; call->next; call = call->next) {
         struct node head = *call, base = {.kind = E_CONST, .literal = fn};
         head.next = NULL;
-        const struct node one = {.kind = E_POSTFIX, .line = call->line, .column = call->column, .a = &base, .b = &head};
+        const struct node one = {
+            .kind = E_POSTFIX, .line = call->line, .column = call->column, .a = &base, .b = &head};
         if (eval_expr(e, &one, &fn))
             return -1;
     }
@@ -374,7 +379,8 @@ static int exec(struct eval *e, const struct node *n)
 {
     struct value v;
     switch ((enum node_kind)n->kind) {
-    case S_DATA: return builder_string(e->out, n->literal.s) ? eval_exhausted(e) : eval_take(e, n->literal.s->n / 64);
+    case S_DATA:
+        return builder_string(e->out, n->literal.s) ? eval_exhausted(e) : eval_take(e, n->literal.s->n / 64);
     case S_PRINT: return eval_expr(e, n->a, &v) || print_str(e, e->out, &v) ? -1 : 0;
     case S_IF: return exec_if(e, n);
     case S_FOR: return eval_expr(e, n->b, &v) ? -1 : run_loop(e, n, &v, 0);

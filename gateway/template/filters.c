@@ -69,7 +69,8 @@ int filter_find(const char *name, size_t n)
     return -1;
 }
 
-int filter_apply(struct eval *e, int id, const struct string *name, const struct args *args, struct value *out)
+int filter_apply(struct eval *e, int id, const struct string *name, const struct args *args,
+                 struct value *out)
 {
     if (id < 0)
         return eval_fail(e, "no filter named '%.*s'", name->n > 60 ? 60 : (int)name->n, name->p);

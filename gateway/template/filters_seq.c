@@ -46,7 +46,7 @@ static int copy_list(struct eval *e, const struct list *from, enum list_kind kin
 int filter_list(struct eval *e, const struct args *args, struct value *out)
 {
     const struct list *l;
-    struct list *copy;
+    struct list *copy = NULL;
     if (no_arguments(e, args, "list") || eval_items(e, &args->v[0], &l) || copy_list(e, l, L_LIST, &copy))
         return -1;
     *out = v_list(copy);
@@ -57,7 +57,7 @@ int filter_reverse(struct eval *e, const struct args *args, struct value *out)
 {
     const struct value *v = &args->v[0];
     const struct list *l;
-    struct list *r;
+    struct list *r = NULL;
     if (no_arguments(e, args, "reverse"))
         return -1;
     if (v->type == V_STRING) {
@@ -97,8 +97,8 @@ int filter_join(struct eval *e, const struct args *args, struct value *out)
     const struct value *v[3];
     const struct list *items;
     const struct string none = {.p = "", .n = 0}, *glue = &none;
-    if (eval_bind(e, "join", args, names, 3, 1, v) || eval_items(e, v[0], &items) || pick(e, items, v[2], &items) ||
-        (v[1] && arg_text(e, v[1], &glue)))
+    if (eval_bind(e, "join", args, names, 3, 1, v) || eval_items(e, v[0], &items) ||
+        pick(e, items, v[2], &items) || (v[1] && arg_text(e, v[1], &glue)))
         return -1;
     return text_join(e, glue, items, out);
 }
@@ -108,7 +108,8 @@ int filter_sum(struct eval *e, const struct args *args, struct value *out)
     static const char *const names[] = {"iterable", "attribute", "start"};
     const struct value *v[3];
     const struct list *items;
-    if (eval_bind(e, "sum", args, names, 3, 1, v) || eval_items(e, v[0], &items) || pick(e, items, v[1], &items))
+    if (eval_bind(e, "sum", args, names, 3, 1, v) || eval_items(e, v[0], &items) ||
+        pick(e, items, v[1], &items))
         return -1;
     *out = v[2] ? *v[2] : v_int(0);
     for (size_t i = 0; i < items->n; i++) {
@@ -138,7 +139,8 @@ static int sort_key(struct eval *e, const struct value *v, bool case_sensitive, 
 }
 
 /* Keys of "a,b" are tuples of both. */
-static int path_key(struct eval *e, const struct value *v, const struct value *path, bool case_sensitive, struct value *out)
+static int path_key(struct eval *e, const struct value *v, const struct value *path, bool case_sensitive,
+                    struct value *out)
 {
     struct value part;
     if (!path || path->type == V_NONE)
@@ -155,7 +157,8 @@ static int path_key(struct eval *e, const struct value *v, const struct value *p
         struct value key;
         if (!one.s)
             return eval_exhausted(e);
-        if (value_path(e, v, &one, NULL, &part) || sort_key(e, &part, case_sensitive, &key) || push(e, l, key))
+        if (value_path(e, v, &one, NULL, &part) || sort_key(e, &part, case_sensitive, &key) ||
+            push(e, l, key))
             return -1;
         from = end + 1;
     }
@@ -188,8 +191,8 @@ static void merge(struct order *o, struct keyed *v, size_t n, struct keyed *tmp)
         v[k++] = tmp[i++];
 }
 
-static int sorted(struct eval *e, const struct list *items, const struct value *path, bool case_sensitive, bool reverse,
-                  struct keyed **out)
+static int sorted(struct eval *e, const struct list *items, const struct value *path, bool case_sensitive,
+                  bool reverse, struct keyed **out)
 {
     struct keyed *v = arena_alloc(&e->arena, (items->n + 1) * sizeof *v),
                  *tmp = arena_alloc(&e->arena, (items->n + 1) * sizeof *tmp);
@@ -216,8 +219,8 @@ int filter_sort(struct eval *e, const struct args *args, struct value *out)
     static const char *const names[] = {"value", "reverse", "case_sensitive", "attribute"};
     const struct value *v[4];
     const struct list *items;
-    struct keyed *k;
-    struct list *l;
+    struct keyed *k = NULL;
+    struct list *l = NULL;
     if (eval_bind(e, "sort", args, names, 4, 1, v) || eval_items(e, v[0], &items) ||
         sorted(e, items, v[3], truth(v[2]), truth(v[1]), &k) || copy_list(e, items, L_LIST, &l))
         return -1;
@@ -313,7 +316,7 @@ int filter_dictsort(struct eval *e, const struct args *args, struct value *out)
     if (by && !string_is(by, "key") && !string_is(by, "value"))
         return eval_fail(e, "dictsort sorts by 'key' or 'value'");
     struct list *l = list_new(&e->arena, L_LIST, v[0]->d->n);
-    struct keyed *k;
+    struct keyed *k = NULL;
     if (!l)
         return eval_exhausted(e);
     for (size_t i = 0; i < v[0]->d->n; i++) {
@@ -335,7 +338,7 @@ int filter_groupby(struct eval *e, const struct args *args, struct value *out)
     static const char *const names[] = {"value", "attribute", "default", "case_sensitive"};
     const struct value *v[4];
     const struct list *items;
-    struct keyed *k;
+    struct keyed *k = NULL;
     struct list *groups = list_new(&e->arena, L_LIST, 0), *members = NULL;
     if (!groups)
         return eval_exhausted(e);
@@ -351,8 +354,8 @@ int filter_groupby(struct eval *e, const struct args *args, struct value *out)
             members = list_new(&e->arena, L_LIST, 0);
             if (!members)
                 return eval_exhausted(e);
-            if (value_path(e, &k[i].value, v[1], v[2], &grouper) || tuple_of(e, grouper, v_list(members), &group) ||
-                push(e, groups, group))
+            if (value_path(e, &k[i].value, v[1], v[2], &grouper) ||
+                tuple_of(e, grouper, v_list(members), &group) || push(e, groups, group))
                 return -1;
             group.l->group = true;
         }
@@ -402,7 +405,8 @@ int filter_slice(struct eval *e, const struct args *args, struct value *out)
     struct list *rows = list_new(&e->arena, L_GENERATOR, 0), *row;
     if (!rows)
         return eval_exhausted(e);
-    if (eval_bind(e, "slice", args, names, 3, 2, v) || eval_items(e, v[0], &items) || arg_int(e, "slices", v[1], 1, &n))
+    if (eval_bind(e, "slice", args, names, 3, 2, v) || eval_items(e, v[0], &items) ||
+        arg_int(e, "slices", v[1], 1, &n))
         return -1;
     if (n < 1)
         return eval_fail(e, "slices must be at least 1");
@@ -432,7 +436,8 @@ static const struct value *keyword(const struct args *args, const char *name)
 }
 
 /* The arguments for a filter or test on one item: the item, then those after `skip`. */
-static int item_args(struct eval *e, const struct args *args, size_t skip, const struct value *item, struct args *out)
+static int item_args(struct eval *e, const struct args *args, size_t skip, const struct value *item,
+                     struct args *out)
 {
     *out = (struct args){.n = args->n - skip + 1, .kw = args->kw, .n_kw = args->n_kw};
     out->v = arena_alloc(&e->arena, out->n * sizeof *out->v);
@@ -497,7 +502,8 @@ static int filter_by(struct eval *e, const struct args *args, bool keep, bool at
         } else {
             const struct string *name;
             struct args call;
-            if (arg_string(e, "the name of a test", &args->v[skip], &name) || item_args(e, args, skip + 1, &v, &call) ||
+            if (arg_string(e, "the name of a test", &args->v[skip], &name) ||
+                item_args(e, args, skip + 1, &v, &call) ||
                 test_apply(e, test_find(name->p, name->n), name, &call, &holds))
                 return -1;
         }

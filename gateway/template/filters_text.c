@@ -78,7 +78,8 @@ int filter_indent(struct eval *e, const struct args *args, struct value *out)
     const struct value *v[4];
     const struct string *s;
     struct value indent;
-    if (eval_bind(e, "indent", args, names, 4, 1, v) || arg_text(e, v[0], &s) || indent_width(e, v[1], &indent))
+    if (eval_bind(e, "indent", args, names, 4, 1, v) || arg_text(e, v[0], &s) ||
+        indent_width(e, v[1], &indent))
         return -1;
     const bool first = v[2] && value_truth(v[2]), blank = v[3] && value_truth(v[3]);
     struct builder b = eval_builder(e);
@@ -135,7 +136,8 @@ int filter_center(struct eval *e, const struct args *args, struct value *out)
     const struct string *s;
     int64_t width;
     struct builder b = eval_builder(e);
-    if (eval_bind(e, "center", args, names, 2, 1, v) || arg_text(e, v[0], &s) || arg_int(e, "width", v[1], 80, &width))
+    if (eval_bind(e, "center", args, names, 2, 1, v) || arg_text(e, v[0], &s) ||
+        arg_int(e, "width", v[1], 80, &width))
         return -1;
     const int64_t have = (int64_t)points_count(s->p, s->n), pad = width > have ? width - have : 0;
     const int64_t left = pad / 2 + (pad & width & 1);
@@ -215,7 +217,8 @@ int filter_truncate(struct eval *e, const struct args *args, struct value *out)
         return -1;
     const int64_t end_n = (int64_t)points_count(end->p, end->n);
     if (length < end_n || leeway < 0)
-        return eval_fail(e, "truncate: length must be at least %lld and leeway not negative", (long long)end_n);
+        return eval_fail(e, "truncate: length must be at least %lld and leeway not negative",
+                         (long long)end_n);
     const int64_t have = (int64_t)points_count(s->p, s->n);
     struct builder b = eval_builder(e);
     if (have - leeway <= length)

@@ -7,8 +7,13 @@
 enum global { G_RAISE, G_STRFTIME, G_RANGE, G_NAMESPACE, G_DICT, G_CYCLER, G_JOINER };
 
 static const char *const names[] = {
-    [G_RAISE] = "raise_exception", [G_STRFTIME] = "strftime_now", [G_RANGE] = "range",   [G_NAMESPACE] = "namespace",
-    [G_DICT] = "dict",             [G_CYCLER] = "cycler",         [G_JOINER] = "joiner",
+    [G_RAISE] = "raise_exception",
+    [G_STRFTIME] = "strftime_now",
+    [G_RANGE] = "range",
+    [G_NAMESPACE] = "namespace",
+    [G_DICT] = "dict",
+    [G_CYCLER] = "cycler",
+    [G_JOINER] = "joiner",
 };
 
 int globals_add(struct eval *e)
@@ -165,7 +170,7 @@ static int joiner(struct eval *e, const struct args *args, struct value *out)
 
 int global_call(struct eval *e, int id, const struct args *args, struct value *out)
 {
-    struct dict *d;
+    struct dict *d = NULL;
     switch ((enum global)id) {
     case G_RAISE: return raise_exception(e, args);
     case G_STRFTIME: return strftime_now(e, args, out);

@@ -7,8 +7,8 @@
 #include <string.h>
 
 #define TEMPLATE_MAX (1u << 20)
-#define TREE_MEMORY (256u << 20)
-#define DEPTH_MAX 1000u
+#define TREE_MEMORY  (256u << 20)
+#define DEPTH_MAX    1000u
 
 struct jinja {
     struct arena arena;
@@ -19,7 +19,8 @@ int jinja_parse(struct jinja **out, const char *text, size_t len, struct vt_err 
 {
     *out = NULL;
     if (len > TEMPLATE_MAX)
-        return vt_fail(err, VT_E_PARAM, "the template has %zu bytes; at most %u are allowed", len, TEMPLATE_MAX);
+        return vt_fail(err, VT_E_PARAM, "the template has %zu bytes; at most %u are allowed", len,
+                       TEMPLATE_MAX);
     struct jinja *t = calloc(1, sizeof *t);
     if (!t)
         return vt_fail(err, VT_E_NOMEM, "no memory for a template");
@@ -125,8 +126,8 @@ static int export_text(const struct string *s, struct jinja_text *out, struct vt
     return 0;
 }
 
-static int render(struct eval *e, const struct jinja *t, const json_t *vars, const json_t *trusted, size_t max_output,
-                  struct jinja_text *out)
+static int render(struct eval *e, const struct jinja *t, const json_t *vars, const json_t *trusted,
+                  size_t max_output, struct jinja_text *out)
 {
     struct scope top = {0};
     struct builder text = eval_builder(e);
@@ -148,8 +149,9 @@ static int render(struct eval *e, const struct jinja *t, const json_t *vars, con
     return export_text(rendered.s, out, e->err);
 }
 
-int jinja_render_spans(const struct jinja *t, const json_t *vars, const json_t *trusted, const struct jinja_limits *lim,
-                       uint64_t now_us, struct jinja_text *out, struct vt_err *err)
+int jinja_render_spans(const struct jinja *t, const json_t *vars, const json_t *trusted,
+                       const struct jinja_limits *lim, uint64_t now_us, struct jinja_text *out,
+                       struct vt_err *err)
 {
     struct eval e = {.now_us = now_us, .err = err};
     *out = (struct jinja_text){0};
@@ -164,8 +166,8 @@ int jinja_render_spans(const struct jinja *t, const json_t *vars, const json_t *
     return rc;
 }
 
-int jinja_render(const struct jinja *t, const json_t *vars, const struct jinja_limits *lim, uint64_t now_us, char **out,
-                 size_t *out_len, struct vt_err *err)
+int jinja_render(const struct jinja *t, const json_t *vars, const struct jinja_limits *lim, uint64_t now_us,
+                 char **out, size_t *out_len, struct vt_err *err)
 {
     struct jinja_text r;
     *out = NULL;

@@ -36,7 +36,7 @@ struct jinja_text {
     struct jinja_span {
         size_t end;
         bool input;
-    } *spans; /* malloc'd */
+    } * spans; /* malloc'd */
     size_t n_spans;
 };
 void jinja_text_fini(struct jinja_text *r);
@@ -44,11 +44,12 @@ void jinja_text_fini(struct jinja_text *r);
 /* Renders with the globals of `vars` and `trusted` (objects or NULL, borrowed; trusted wins). VT_E_PARAM with the message of
  * raise_exception() when the template calls it, or saying which limit was reached; now_us: wall time for strftime_now.
  * lim may be NULL. On failure nothing is in *out. */
-int jinja_render_spans(const struct jinja *t, const json_t *vars, const json_t *trusted, const struct jinja_limits *lim,
-                       uint64_t now_us, struct jinja_text *out, struct vt_err *err);
+int jinja_render_spans(const struct jinja *t, const json_t *vars, const json_t *trusted,
+                       const struct jinja_limits *lim, uint64_t now_us, struct jinja_text *out,
+                       struct vt_err *err);
 
 /* The same without marks. *out is malloc'd, NUL-terminated. */
-int jinja_render(const struct jinja *t, const json_t *vars, const struct jinja_limits *lim, uint64_t now_us, char **out,
-                 size_t *out_len, struct vt_err *err);
+int jinja_render(const struct jinja *t, const json_t *vars, const struct jinja_limits *lim, uint64_t now_us,
+                 char **out, size_t *out_len, struct vt_err *err);
 
 #endif

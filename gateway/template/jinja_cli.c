@@ -19,7 +19,8 @@ static json_t *answer(const json_t *q)
     const uint64_t now = (uint64_t)json_integer_value(json_object_get(q, "now")) * 1000000u;
     json_t *a = json_object();
     if (jinja_parse(&t, json_string_value(text), json_string_length(text), &err) ||
-        jinja_render_spans(t, json_object_get(q, "vars"), json_object_get(q, "trusted"), &lim, now, &r, &err)) {
+        jinja_render_spans(t, json_object_get(q, "vars"), json_object_get(q, "trusted"), &lim, now, &r,
+                           &err)) {
         json_object_set_new(a, "error", json_string(err.text));
         jinja_free(t);
         return a;

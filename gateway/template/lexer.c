@@ -8,7 +8,8 @@
 
 static int fail(const struct lexer *l, struct vt_err *err, const char *what)
 {
-    return vt_fail(err, VT_E_PARAM, "template line %u, column %u: %s", l->line, (unsigned)(l->at - l->line_start + 1), what);
+    return vt_fail(err, VT_E_PARAM, "template line %u, column %u: %s", l->line,
+                   (unsigned)(l->at - l->line_start + 1), what);
 }
 
 int lexer_init(struct lexer *l, struct arena *a, const char *text, size_t n, struct vt_err *err)
@@ -109,7 +110,11 @@ static char sign_at(const struct lexer *l, size_t at)
 
 static void data_token(const struct lexer *l, struct token *t, size_t from, size_t to)
 {
-    *t = (struct token){.kind = T_DATA, .line = l->line, .column = (uint32_t)(from - l->line_start + 1), .p = l->s + from, .n = to - from};
+    *t = (struct token){.kind = T_DATA,
+                        .line = l->line,
+                        .column = (uint32_t)(from - l->line_start + 1),
+                        .p = l->s + from,
+                        .n = to - from};
 }
 
 /* The text of {% raw %}; l->at is behind the opening tag. */
@@ -192,7 +197,9 @@ static int lex_data(struct lexer *l, struct token *t, struct vt_err *err)
             }
             return t->n > 0 || l->has_after_data;
         }
-        l->after_data = (struct token){.kind = what == '{' ? T_PRINT_BEGIN : T_BLOCK_BEGIN, .line = l->line, .column = (uint32_t)(i - l->line_start + 1)};
+        l->after_data = (struct token){.kind = what == '{' ? T_PRINT_BEGIN : T_BLOCK_BEGIN,
+                                       .line = l->line,
+                                       .column = (uint32_t)(i - l->line_start + 1)};
         l->has_after_data = true;
         l->state = what == '{' ? LEX_PRINT : LEX_BLOCK;
         l->brackets = 0;
@@ -203,7 +210,7 @@ static int lex_data(struct lexer *l, struct token *t, struct vt_err *err)
 
 static unsigned hex_digit(char c)
 {
-    return c >= '0' && c <= '9' ? (unsigned)(c - '0')
+    return c >= '0' && c <= '9'                 ? (unsigned)(c - '0')
            : (c | 32) >= 'a' && (c | 32) <= 'f' ? (unsigned)((c | 32) - 'a') + 10
                                                 : 99;
 }
@@ -309,7 +316,9 @@ static int lex_number(struct lexer *l, struct token *t, struct vt_err *err)
     size_t k = 0, at = l->at;
     if (l->s[at] == '0' && at + 1 < l->n && strchr("xXoObB", l->s[at + 1])) {
         const int base = (l->s[at + 1] | 32) == 'x' ? 16 : (l->s[at + 1] | 32) == 'o' ? 8 : 2;
-        for (at += 2; at < l->n && (hex_digit(l->s[at]) < (unsigned)base || l->s[at] == '_') && k < sizeof buf - 1; at++)
+        for (at += 2;
+             at < l->n && (hex_digit(l->s[at]) < (unsigned)base || l->s[at] == '_') && k < sizeof buf - 1;
+             at++)
             if (l->s[at] != '_')
                 buf[k++] = l->s[at];
         buf[k] = 0;

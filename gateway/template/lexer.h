@@ -40,8 +40,8 @@ struct lexer {
     enum { LEX_DATA, LEX_BLOCK, LEX_PRINT } state;
     unsigned brackets;
     uint32_t line;
-    size_t line_start; /* where the line begins, for columns */
-    bool line_begins;  /* the token before ended a line, for lstrip */
+    size_t line_start;       /* where the line begins, for columns */
+    bool line_begins;        /* the token before ended a line, for lstrip */
     struct token after_data; /* tag that ended the data, kept for the next call */
     bool has_after_data;
 };

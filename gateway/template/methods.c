@@ -140,7 +140,8 @@ static int split_space(struct eval *e, const struct string *s, int64_t max, stru
     return 0;
 }
 
-static int split_on(struct eval *e, const struct string *s, const struct string *sep, int64_t max, struct list *l)
+static int split_on(struct eval *e, const struct string *s, const struct string *sep, int64_t max,
+                    struct list *l)
 {
     size_t at = 0;
     while (max < 0 || (int64_t)l->n < max) {
@@ -200,7 +201,8 @@ static int rsplit_space(struct eval *e, const struct string *s, int64_t max, str
     return 0;
 }
 
-static int rsplit_on(struct eval *e, const struct string *s, const struct string *sep, int64_t max, struct list *l)
+static int rsplit_on(struct eval *e, const struct string *s, const struct string *sep, int64_t max,
+                     struct list *l)
 {
     size_t end = s->n;
     while (max < 0 || (int64_t)l->n < max) {
@@ -217,7 +219,8 @@ static int rsplit_on(struct eval *e, const struct string *s, const struct string
     return 0;
 }
 
-static int method_split(struct eval *e, const struct string *s, const struct args *args, bool right, struct value *out)
+static int method_split(struct eval *e, const struct string *s, const struct args *args, bool right,
+                        struct value *out)
 {
     static const char *const names[] = {"sep", "maxsplit"};
     const struct value *v[2];
@@ -226,7 +229,8 @@ static int method_split(struct eval *e, const struct string *s, const struct arg
     struct list *l = list_new(&e->arena, L_LIST, 0);
     if (!l)
         return eval_exhausted(e);
-    if (eval_bind(e, "split", args, names, 2, 0, v) || arg_int(e, "maxsplit", v[1], -1, &max) || eval_take(e, s->n / 32))
+    if (eval_bind(e, "split", args, names, 2, 0, v) || arg_int(e, "maxsplit", v[1], -1, &max) ||
+        eval_take(e, s->n / 32))
         return -1;
     *out = v_list(l);
     if (!v[0] || v[0]->type == V_NONE)
@@ -243,7 +247,8 @@ static bool line_break(uint32_t cp)
     return (cp >= 10 && cp <= 13) || (cp >= 0x1C && cp <= 0x1E) || cp == 0x85 || cp == 0x2028 || cp == 0x2029;
 }
 
-static int method_splitlines(struct eval *e, const struct string *s, const struct args *args, struct value *out)
+static int method_splitlines(struct eval *e, const struct string *s, const struct args *args,
+                             struct value *out)
 {
     static const char *const names[] = {"keepends"};
     const struct value *v[1];
@@ -275,7 +280,8 @@ static bool has_affix(const struct string *s, const struct string *affix, bool e
     return affix->n <= s->n && memcmp(end ? s->p + s->n - affix->n : s->p, affix->p, affix->n) == 0;
 }
 
-static int method_affix(struct eval *e, const struct string *s, const struct args *args, bool end, struct value *out)
+static int method_affix(struct eval *e, const struct string *s, const struct args *args, bool end,
+                        struct value *out)
 {
     if (args->n != 1 || args->n_kw)
         return eval_fail(e, "%s takes one argument", end ? "endswith" : "startswith");
@@ -294,12 +300,14 @@ static int method_affix(struct eval *e, const struct string *s, const struct arg
     return 0;
 }
 
-static int method_remove_affix(struct eval *e, const struct string *s, const struct args *args, bool end, struct value *out)
+static int method_remove_affix(struct eval *e, const struct string *s, const struct args *args, bool end,
+                               struct value *out)
 {
     static const char *const names[] = {"affix"};
     const struct value *v[1];
     const struct string *affix;
-    if (eval_bind(e, end ? "removesuffix" : "removeprefix", args, names, 1, 1, v) || arg_string(e, "the argument", v[0], &affix))
+    if (eval_bind(e, end ? "removesuffix" : "removeprefix", args, names, 1, 1, v) ||
+        arg_string(e, "the argument", v[0], &affix))
         return -1;
     const size_t cut = has_affix(s, affix, end) ? affix->n : 0;
     struct string *r = string_slice(&e->arena, s, end ? 0 : cut, s->n - cut);
@@ -309,7 +317,8 @@ static int method_remove_affix(struct eval *e, const struct string *s, const str
     return 0;
 }
 
-static int method_strip(struct eval *e, const struct string *s, const struct args *args, enum strip sides, struct value *out)
+static int method_strip(struct eval *e, const struct string *s, const struct args *args, enum strip sides,
+                        struct value *out)
 {
     static const char *const names[] = {"chars"};
     const struct value *v[1];
@@ -326,14 +335,16 @@ static int method_replace(struct eval *e, const struct string *s, const struct a
     const struct value *v[3];
     const struct string *from, *to;
     int64_t max;
-    if (eval_bind(e, "replace", args, names, 3, 2, v) || arg_string(e, "the first argument of replace", v[0], &from) ||
+    if (eval_bind(e, "replace", args, names, 3, 2, v) ||
+        arg_string(e, "the first argument of replace", v[0], &from) ||
         arg_string(e, "the second argument of replace", v[1], &to) || arg_int(e, "count", v[2], -1, &max))
         return -1;
     return text_replace(e, s, from, to, max, out);
 }
 
 /* find, rfind, index and count: the substring within an optional range of code points. */
-static int method_search(struct eval *e, enum method id, const struct string *s, const struct args *args, struct value *out)
+static int method_search(struct eval *e, enum method id, const struct string *s, const struct args *args,
+                         struct value *out)
 {
     static const char *const names[] = {"sub", "start", "end"};
     const struct value *v[3];
@@ -351,7 +362,8 @@ static int method_search(struct eval *e, enum method id, const struct string *s,
     s = part.s;
     if (id == M_S_COUNT) {
         int64_t n = 0;
-        for (size_t at = text_find(s, 0, what); at != SIZE_MAX && what->n; at = text_find(s, at + what->n, what))
+        for (size_t at = text_find(s, 0, what); at != SIZE_MAX && what->n;
+             at = text_find(s, at + what->n, what))
             n++;
         *out = v_int(what->n ? n : (int64_t)points_count(s->p, s->n) + 1);
         return 0;
@@ -387,7 +399,8 @@ static int method_is(struct eval *e, enum method id, const struct string *s, str
     return 0;
 }
 
-static int method_partition(struct eval *e, const struct string *s, const struct args *args, bool right, struct value *out)
+static int method_partition(struct eval *e, const struct string *s, const struct args *args, bool right,
+                            struct value *out)
 {
     static const char *const names[] = {"sep"};
     const struct value *v[1];
@@ -403,23 +416,26 @@ static int method_partition(struct eval *e, const struct string *s, const struct
     const size_t at = right ? find_last(s, s->n, sep) : text_find(s, 0, sep);
     *out = v_list(l);
     if (at != SIZE_MAX)
-        return push_part(e, l, s, 0, at) || push_part(e, l, s, at, at + sep->n) || push_part(e, l, s, at + sep->n, s->n)
+        return push_part(e, l, s, 0, at) || push_part(e, l, s, at, at + sep->n) ||
+                       push_part(e, l, s, at + sep->n, s->n)
                    ? -1
                    : 0;
-    return push_part(e, l, s, 0, right ? 0 : s->n) || push_part(e, l, s, 0, 0) || push_part(e, l, s, right ? 0 : s->n, s->n)
+    return push_part(e, l, s, 0, right ? 0 : s->n) || push_part(e, l, s, 0, 0) ||
+                   push_part(e, l, s, right ? 0 : s->n, s->n)
                ? -1
                : 0;
 }
 
-static int method_pad(struct eval *e, enum method id, const struct string *s, const struct args *args, struct value *out)
+static int method_pad(struct eval *e, enum method id, const struct string *s, const struct args *args,
+                      struct value *out)
 {
     static const char *const names[] = {"width", "fillchar"};
-    const struct value *v[2];
+    const struct value *v[2] = {NULL};
     const struct string space = {.p = id == M_S_ZFILL ? "0" : " ", .n = 1}, *fill = &space;
     struct builder b = eval_builder(e);
     int64_t width;
-    if (eval_bind(e, table[id].name, args, names, id == M_S_ZFILL ? 1 : 2, 1, v) || arg_int(e, "width", v[0], 0, &width) ||
-        (v[1] && arg_string(e, "fillchar", v[1], &fill)))
+    if (eval_bind(e, table[id].name, args, names, id == M_S_ZFILL ? 1 : 2, 1, v) ||
+        arg_int(e, "width", v[0], 0, &width) || (v[1] && arg_string(e, "fillchar", v[1], &fill)))
         return -1;
     const int64_t have = (int64_t)points_count(s->p, s->n);
     size_t sign = id == M_S_ZFILL && s->n && (s->p[0] == '-' || s->p[0] == '+');
@@ -435,7 +451,8 @@ static int method_pad(struct eval *e, enum method id, const struct string *s, co
     return eval_built(e, &b, out);
 }
 
-static int string_method(struct eval *e, enum method id, const struct string *s, const struct args *args, struct value *out)
+static int string_method(struct eval *e, enum method id, const struct string *s, const struct args *args,
+                         struct value *out)
 {
     const struct list *items;
     switch (id) {
@@ -477,7 +494,8 @@ static int string_method(struct eval *e, enum method id, const struct string *s,
     }
 }
 
-static int list_method(struct eval *e, enum method id, struct list *l, const struct args *args, struct value *out)
+static int list_method(struct eval *e, enum method id, struct list *l, const struct args *args,
+                       struct value *out)
 {
     if (args->n != 1 || args->n_kw)
         return eval_fail(e, "%s takes one argument", table[id].name);
@@ -528,7 +546,8 @@ static int pair_tuple(struct eval *e, const struct pair *p, struct value *out)
     return 0;
 }
 
-static int dict_method(struct eval *e, enum method id, struct dict *d, const struct args *args, struct value *out)
+static int dict_method(struct eval *e, enum method id, struct dict *d, const struct args *args,
+                       struct value *out)
 {
     if (id == M_D_GET)
         return dict_get_method(e, d, args, out);
@@ -546,7 +565,11 @@ static int dict_method(struct eval *e, enum method id, struct dict *d, const str
         *out = v_dict(c);
         return 0;
     }
-    struct list *l = list_new(&e->arena, id == M_D_ITEMS ? L_ITEMS : id == M_D_KEYS ? L_KEYS : L_VALUES, d->n);
+    struct list *l = list_new(&e->arena,
+                              id == M_D_ITEMS  ? L_ITEMS
+                              : id == M_D_KEYS ? L_KEYS
+                                               : L_VALUES,
+                              d->n);
     if (!l)
         return eval_exhausted(e);
     for (size_t i = 0; i < d->n; i++) {

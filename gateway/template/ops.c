@@ -10,7 +10,8 @@ static int bad_operands(struct eval *e, const char *op, const struct value *a, c
     const struct value *u = a->type == V_UNDEFINED ? a : b;
     if (u->type == V_UNDEFINED && u->name)
         return eval_fail(e, "'%.*s' is undefined", u->name->n > 60 ? 60 : (int)u->name->n, u->name->p);
-    return eval_fail(e, "unsupported operand types for %s: '%s' and '%s'", op, value_type_name(a), value_type_name(b));
+    return eval_fail(e, "unsupported operand types for %s: '%s' and '%s'", op, value_type_name(a),
+                     value_type_name(b));
 }
 
 static bool as_int(const struct value *v, int64_t *i)
@@ -328,7 +329,8 @@ int eval_attr(struct eval *e, const struct value *obj, const struct string *name
         const struct value *v = dict_get_text(obj->d, name->p, name->n);
         if (v)
             *out = *v;
-    } else if (obj->type == V_LIST && obj->l->group && (string_is(name, "grouper") || string_is(name, "list"))) {
+    } else if (obj->type == V_LIST && obj->l->group &&
+               (string_is(name, "grouper") || string_is(name, "list"))) {
         *out = obj->l->v[string_is(name, "list")];
     } else if (obj->type == V_FUNC && obj->fn->kind == F_CYCLER && string_is(name, "next")) {
         *out = *obj; /* calling the cycler is its next() */

@@ -76,7 +76,8 @@ static struct node *parse_dict(struct parser *p)
         if (parser_is_op(p, '}'))
             break;
         struct node *pair = parser_node(p, E_PAIR);
-        if (!pair || !(pair->a = parse_expression(p)) || parser_expect_op(p, ':') || !(pair->b = parse_expression(p)))
+        if (!pair || !(pair->a = parse_expression(p)) || parser_expect_op(p, ':') ||
+            !(pair->b = parse_expression(p)))
             return NULL;
         nodes_add(&pairs, pair);
     }
@@ -153,7 +154,8 @@ static struct node *parse_subscript(struct parser *p)
         return NULL;
     struct node **part[] = {&n->a, &n->b, &n->c};
     for (int i = 0; i < 3; i++) {
-        if (!parser_is_op(p, ':') && !parser_is_op(p, ']') && !parser_is_op(p, ',') && !(*part[i] = parse_expression(p)))
+        if (!parser_is_op(p, ':') && !parser_is_op(p, ']') && !parser_is_op(p, ',') &&
+            !(*part[i] = parse_expression(p)))
             return NULL;
         if (!parser_is_op(p, ':'))
             break;
@@ -338,7 +340,7 @@ static struct node *parse_test(struct parser *p)
     const int not = parser_skip_name(p, "not");
     if (not < 0)
         return NULL;
-    n->flag = not;
+    n->flag = not ;
     if (dotted(p, n))
         return NULL;
     n->id = (int16_t)test_find(n->name->p, n->name->n);
@@ -482,9 +484,9 @@ static struct node *parse_sum(struct parser *p)
 
 static int compare_op(struct parser *p, enum op *out)
 {
-    static const struct op_name table[] = {{OP2('=', '='), OP_EQ}, {OP2('!', '='), OP_NE}, {'<', OP_LT},
-                                           {OP2('<', '='), OP_LE}, {'>', OP_GT},           {OP2('>', '='), OP_GE},
-                                           {0, OP_NONE}};
+    static const struct op_name table[] = {
+        {OP2('=', '='), OP_EQ}, {OP2('!', '='), OP_NE}, {'<', OP_LT}, {OP2('<', '='), OP_LE},
+        {'>', OP_GT},           {OP2('>', '='), OP_GE}, {0, OP_NONE}};
     const int rc = take_op(p, table, out);
     if (rc)
         return rc;

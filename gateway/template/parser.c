@@ -16,7 +16,8 @@ int parser_fail(struct parser *p, const char *fmt, ...)
 
 static int no_memory(struct parser *p)
 {
-    return vt_fail(p->err, VT_E_NOMEM, "the template is too large: it needs more than %zu bytes of memory", p->arena->limit);
+    return vt_fail(p->err, VT_E_NOMEM, "the template is too large: it needs more than %zu bytes of memory",
+                   p->arena->limit);
 }
 
 int parser_next(struct parser *p)
@@ -274,7 +275,8 @@ static int parse_parameters(struct parser *p, struct node **out)
         if (parser_is_op(p, ')'))
             break;
         struct node *n = parser_node(p, E_NAME);
-        if (!n || !(n->name = parser_name(p, p->now.p ? p->now.p : "", p->now.n)) || parser_expect_kind(p, T_NAME))
+        if (!n || !(n->name = parser_name(p, p->now.p ? p->now.p : "", p->now.n)) ||
+            parser_expect_kind(p, T_NAME))
             return -1;
         const int rc = parser_skip_op(p, '=');
         if (rc < 0 || (rc && !(n->a = parse_expression(p))))
@@ -324,7 +326,8 @@ static struct node *parse_macro(struct parser *p)
 static struct node *parse_call_block(struct parser *p)
 {
     struct node *n = parser_node(p, S_CALL);
-    if (!n || parser_next(p) || (parser_is_op(p, '(') && parse_parameters(p, &n->a)) || !(n->b = parse_expression(p)))
+    if (!n || parser_next(p) || (parser_is_op(p, '(') && parse_parameters(p, &n->a)) ||
+        !(n->b = parse_expression(p)))
         return NULL;
     const struct node *last = n->b->kind == E_POSTFIX ? n->b->b : NULL;
     while (last && last->next)
@@ -356,7 +359,8 @@ static struct node *parse_with(struct parser *p)
         if (sets.first && parser_expect_op(p, ','))
             return NULL;
         struct node *s = parser_node(p, S_SET);
-        if (!s || !(s->a = parse_target(p, false, NULL)) || parser_expect_op(p, '=') || !(s->b = parse_expression(p)))
+        if (!s || !(s->a = parse_target(p, false, NULL)) || parser_expect_op(p, '=') ||
+            !(s->b = parse_expression(p)))
             return NULL;
         nodes_add(&sets, s);
     }
@@ -373,7 +377,9 @@ static struct node *parse_scope(struct parser *p)
 static struct node *parse_print(struct parser *p)
 {
     struct node *n = parser_node(p, S_PRINT);
-    return !n || parser_next(p) || !(n->a = parse_tuple(p, true, NULL)) || parser_expect_kind(p, T_BLOCK_END) ? NULL : n;
+    return !n || parser_next(p) || !(n->a = parse_tuple(p, true, NULL)) || parser_expect_kind(p, T_BLOCK_END)
+               ? NULL
+               : n;
 }
 
 static struct node *parse_jump(struct parser *p, enum node_kind kind)
@@ -433,7 +439,9 @@ static struct node *parse_data(struct parser *p)
 static struct node *parse_output(struct parser *p)
 {
     struct node *n = parser_node(p, S_PRINT);
-    return !n || parser_next(p) || !(n->a = parse_tuple(p, true, NULL)) || parser_expect_kind(p, T_PRINT_END) ? NULL : n;
+    return !n || parser_next(p) || !(n->a = parse_tuple(p, true, NULL)) || parser_expect_kind(p, T_PRINT_END)
+               ? NULL
+               : n;
 }
 
 static bool is_one_of(const struct parser *p, const char *const *names)

@@ -15,7 +15,7 @@ struct parser {
     struct arena *arena;
     struct dict *names; /* spelling -> itself, so that equal names share a pointer */
     unsigned depth;
-    size_t n_macros; /* seen so far */
+    size_t n_macros;      /* seen so far */
     bool varargs, kwargs; /* the macro being read names these */
     struct vt_err *err;
 };

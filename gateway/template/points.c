@@ -10,7 +10,8 @@ size_t point_get(const char *s, size_t n, uint32_t *cp)
         return 1;
     }
     utf8proc_int32_t v;
-    const utf8proc_ssize_t k = utf8proc_iterate((const utf8proc_uint8_t *)s, n > 4 ? 4 : (utf8proc_ssize_t)n, &v);
+    const utf8proc_ssize_t k =
+        utf8proc_iterate((const utf8proc_uint8_t *)s, n > 4 ? 4 : (utf8proc_ssize_t)n, &v);
     if (k <= 0) {
         *cp = 0xFFFD;
         return 1;
@@ -34,7 +35,8 @@ size_t utf8_valid(const char *s, size_t n)
         }
         utf8proc_int32_t v;
         const size_t left = n - i;
-        const utf8proc_ssize_t k = utf8proc_iterate((const utf8proc_uint8_t *)s + i, left > 4 ? 4 : (utf8proc_ssize_t)left, &v);
+        const utf8proc_ssize_t k =
+            utf8proc_iterate((const utf8proc_uint8_t *)s + i, left > 4 ? 4 : (utf8proc_ssize_t)left, &v);
         if (k <= 0)
             break;
         i += (size_t)k;
@@ -62,8 +64,8 @@ bool point_is_space(uint32_t cp)
 {
     if (cp < 0x80)
         return cp == ' ' || (cp >= 9 && cp <= 13) || (cp >= 0x1C && cp <= 0x1F);
-    return cp == 0x85 || cp == 0xA0 || cp == 0x1680 || (cp >= 0x2000 && cp <= 0x200A) || cp == 0x2028 || cp == 0x2029 ||
-           cp == 0x202F || cp == 0x205F || cp == 0x3000;
+    return cp == 0x85 || cp == 0xA0 || cp == 0x1680 || (cp >= 0x2000 && cp <= 0x200A) || cp == 0x2028 ||
+           cp == 0x2029 || cp == 0x202F || cp == 0x205F || cp == 0x3000;
 }
 
 size_t space_run(const char *s, size_t n)

@@ -60,7 +60,11 @@ static int repr_char(struct builder *b, uint32_t cp, const char *p, size_t n, ch
     }
     if (point_is_printable(cp))
         return builder_add(b, p, n, input);
-    const int len = snprintf(buf, sizeof buf, cp < 0x100 ? "\\x%02x" : cp < 0x10000 ? "\\u%04x" : "\\U%08x", cp);
+    const int len = snprintf(buf, sizeof buf,
+                             cp < 0x100     ? "\\x%02x"
+                             : cp < 0x10000 ? "\\u%04x"
+                                            : "\\U%08x",
+                             cp);
     return builder_add(b, buf, (size_t)len, input);
 }
 
@@ -248,8 +252,9 @@ static int json_dict(struct json *j, const struct dict *d)
         return -1;
     j->level++;
     for (size_t i = 0; i < d->n; i++)
-        if ((i && text(j->e, j->b, j->style->item_separator)) || json_break(j) || json_key(j, &order[i]->key) ||
-            text(j->e, j->b, j->style->key_separator) || json_value(j, &order[i]->value))
+        if ((i && text(j->e, j->b, j->style->item_separator)) || json_break(j) ||
+            json_key(j, &order[i]->key) || text(j->e, j->b, j->style->key_separator) ||
+            json_value(j, &order[i]->value))
             return -1;
     j->level--;
     return json_break(j) || text(j->e, j->b, "}") ? -1 : 0;

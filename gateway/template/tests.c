@@ -42,19 +42,45 @@ static const struct {
     int8_t id;
     bool argument;
 } table[] = {
-    {"defined", IS_DEFINED, false},   {"undefined", IS_UNDEFINED, false}, {"none", IS_NONE, false},
-    {"boolean", IS_BOOLEAN, false},   {"true", IS_TRUE, false},           {"false", IS_FALSE, false},
-    {"integer", IS_INTEGER, false},   {"float", IS_FLOAT, false},         {"number", IS_NUMBER, false},
-    {"string", IS_STRING, false},     {"mapping", IS_MAPPING, false},     {"iterable", IS_ITERABLE, false},
-    {"sequence", IS_SEQUENCE, false}, {"callable", IS_CALLABLE, false},   {"sameas", IS_SAMEAS, true},
-    {"in", IS_IN, true},              {"eq", IS_EQ, true},                {"equalto", IS_EQ, true},
-    {"==", IS_EQ, true},              {"ne", IS_NE, true},                {"!=", IS_NE, true},
-    {"gt", IS_GT, true},              {"greaterthan", IS_GT, true},       {">", IS_GT, true},
-    {"ge", IS_GE, true},              {">=", IS_GE, true},                {"lt", IS_LT, true},
-    {"lessthan", IS_LT, true},        {"<", IS_LT, true},                 {"le", IS_LE, true},
-    {"<=", IS_LE, true},              {"odd", IS_ODD, false},             {"even", IS_EVEN, false},
-    {"divisibleby", IS_DIVISIBLEBY, true}, {"upper", IS_UPPER, false},    {"lower", IS_LOWER, false},
-    {"filter", IS_FILTER, false},     {"test", IS_TEST, false},           {"escaped", IS_ESCAPED, false},
+    {"defined", IS_DEFINED, false},
+    {"undefined", IS_UNDEFINED, false},
+    {"none", IS_NONE, false},
+    {"boolean", IS_BOOLEAN, false},
+    {"true", IS_TRUE, false},
+    {"false", IS_FALSE, false},
+    {"integer", IS_INTEGER, false},
+    {"float", IS_FLOAT, false},
+    {"number", IS_NUMBER, false},
+    {"string", IS_STRING, false},
+    {"mapping", IS_MAPPING, false},
+    {"iterable", IS_ITERABLE, false},
+    {"sequence", IS_SEQUENCE, false},
+    {"callable", IS_CALLABLE, false},
+    {"sameas", IS_SAMEAS, true},
+    {"in", IS_IN, true},
+    {"eq", IS_EQ, true},
+    {"equalto", IS_EQ, true},
+    {"==", IS_EQ, true},
+    {"ne", IS_NE, true},
+    {"!=", IS_NE, true},
+    {"gt", IS_GT, true},
+    {"greaterthan", IS_GT, true},
+    {">", IS_GT, true},
+    {"ge", IS_GE, true},
+    {">=", IS_GE, true},
+    {"lt", IS_LT, true},
+    {"lessthan", IS_LT, true},
+    {"<", IS_LT, true},
+    {"le", IS_LE, true},
+    {"<=", IS_LE, true},
+    {"odd", IS_ODD, false},
+    {"even", IS_EVEN, false},
+    {"divisibleby", IS_DIVISIBLEBY, true},
+    {"upper", IS_UPPER, false},
+    {"lower", IS_LOWER, false},
+    {"filter", IS_FILTER, false},
+    {"test", IS_TEST, false},
+    {"escaped", IS_ESCAPED, false},
 };
 
 int test_find(const char *name, size_t n)
@@ -139,7 +165,8 @@ int test_apply(struct eval *e, int id, const struct string *name, const struct a
     if (id < 0)
         return eval_fail(e, "no test named '%.*s'", name->n > 60 ? 60 : (int)name->n, name->p);
     if (args->n != 1u + table[id].argument || args->n_kw)
-        return eval_fail(e, "the test '%s' takes %s", table[id].name, table[id].argument ? "one argument" : "no argument");
+        return eval_fail(e, "the test '%s' takes %s", table[id].name,
+                         table[id].argument ? "one argument" : "no argument");
     const struct value *v = &args->v[0], *by = &args->v[table[id].argument];
     const enum test test = (enum test)table[id].id;
     switch (test) {

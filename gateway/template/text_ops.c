@@ -28,7 +28,8 @@ static bool stripped(uint32_t cp, const struct string *chars)
     return false;
 }
 
-int text_strip(struct eval *e, const struct string *s, const struct string *chars, enum strip sides, struct value *out)
+int text_strip(struct eval *e, const struct string *s, const struct string *chars, enum strip sides,
+               struct value *out)
 {
     size_t from = 0, to = s->n;
     uint32_t cp;
@@ -67,8 +68,8 @@ static size_t next_match(const struct string *s, size_t at, const struct string 
     return at + point_get(s->p + at, s->n - at, &cp);
 }
 
-int text_replace(struct eval *e, const struct string *s, const struct string *from, const struct string *to, int64_t max,
-                 struct value *out)
+int text_replace(struct eval *e, const struct string *s, const struct string *from, const struct string *to,
+                 int64_t max, struct value *out)
 {
     struct builder b = eval_builder(e);
     size_t at = 0, match = max ? next_match(s, 0, from, true) : SIZE_MAX;
@@ -213,7 +214,8 @@ int eval_slice(struct eval *e, const struct value *v, const struct value *start,
     if (v->type == V_UNDEFINED)
         return eval_item(e, v, v, out);
     if (v->type == V_STRING) {
-        if (eval_take(e, v->s->n / 16) || slice_range(e, points_count(v->s->p, v->s->n), start, stop, step, &r))
+        if (eval_take(e, v->s->n / 16) ||
+            slice_range(e, points_count(v->s->p, v->s->n), start, stop, step, &r))
             return -1;
         return slice_string(e, v->s, &r, out);
     }
@@ -278,7 +280,8 @@ static int format_text(struct eval *e, struct builder *b, const struct spec *s, 
         n = points_offset(shown.s->p, n, (size_t)s->precision);
     const size_t width = points_count(shown.s->p, n);
     const bool left = strchr(s->flags, '-') != NULL;
-    if ((!left && pad(b, s->width, width)) || builder_slice(b, shown.s, 0, n) || (left && pad(b, s->width, width)))
+    if ((!left && pad(b, s->width, width)) || builder_slice(b, shown.s, 0, n) ||
+        (left && pad(b, s->width, width)))
         return eval_exhausted(e);
     return 0;
 }
@@ -289,7 +292,8 @@ static int format_number(struct eval *e, struct builder *b, const struct spec *s
     double f;
     const bool integer = strchr("dixXo", s->conversion) != NULL;
     if (!value_number(v, &f))
-        return eval_fail(e, "%%%c format: a real number is required, not %s", s->conversion, value_type_name(v));
+        return eval_fail(e, "%%%c format: a real number is required, not %s", s->conversion,
+                         value_type_name(v));
     if (integer && (f >= 9.3e18 || f <= -9.3e18 || f != f))
         return eval_fail(e, "a number is larger than 64 bits");
     /* the format is one of four shapes; built here from checked parts */
@@ -310,7 +314,8 @@ static int format_number(struct eval *e, struct builder *b, const struct spec *s
 }
 
 /* "%(name)": the value and the length of the name with its brackets. */
-static int mapped(struct eval *e, const char *p, size_t n, const struct value *arg, struct value *v, size_t *used)
+static int mapped(struct eval *e, const char *p, size_t n, const struct value *arg, struct value *v,
+                  size_t *used)
 {
     const char *end = memchr(p, ')', n);
     if (!end || arg->type != V_DICT)
@@ -362,7 +367,7 @@ int text_format(struct eval *e, const struct string *s, const struct value *arg,
             next++;
         }
         if (spec.conversion == 's' || spec.conversion == 'r' ? format_text(e, &b, &spec, &v)
-                                                              : format_number(e, &b, &spec, &v))
+                                                             : format_number(e, &b, &spec, &v))
             return -1;
     }
     if (!by_name && next < n_args && arg->type != V_DICT)

@@ -33,7 +33,8 @@ bool value_number(const struct value *v, double *f)
 
 const char *value_type_name(const struct value *v)
 {
-    static const char *const lists[] = {"list", "tuple", "generator", "dict_keys", "dict_values", "dict_items", "range"};
+    static const char *const lists[] = {"list",        "tuple",      "generator", "dict_keys",
+                                        "dict_values", "dict_items", "range"};
     switch ((enum value_type)v->type) {
     case V_UNDEFINED: return "Undefined";
     case V_NONE: return "NoneType";

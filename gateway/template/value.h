@@ -86,13 +86,23 @@ struct scope;
 
 /* Something that can be called: a global, a method bound to its value, a macro, the caller of a call block. */
 struct func {
-    enum func_kind { F_GLOBAL, F_METHOD, F_MACRO, F_CALLER, F_CYCLER, F_JOINER, F_LOOP_CYCLE, F_LOOP_CHANGED } kind;
+    enum func_kind {
+        F_GLOBAL,
+        F_METHOD,
+        F_MACRO,
+        F_CALLER,
+        F_CYCLER,
+        F_JOINER,
+        F_LOOP_CYCLE,
+        F_LOOP_CHANGED
+    } kind;
     int id; /* F_GLOBAL, F_METHOD: which */
     const char *name;
-    struct value self;        /* F_METHOD: the value it is bound to; F_CYCLER: its list; F_JOINER: its string; loops: the loop */
-    const struct node *node;  /* F_MACRO, F_CALLER: the definition */
-    struct scope *scope;      /* F_MACRO, F_CALLER: where it was defined */
-    size_t position;          /* F_CYCLER, F_JOINER: calls so far */
+    struct value
+        self; /* F_METHOD: the value it is bound to; F_CYCLER: its list; F_JOINER: its string; loops: the loop */
+    const struct node *node; /* F_MACRO, F_CALLER: the definition */
+    struct scope *scope;     /* F_MACRO, F_CALLER: where it was defined */
+    size_t position;         /* F_CYCLER, F_JOINER: calls so far */
 };
 
 /* The `loop` of a for statement. */
