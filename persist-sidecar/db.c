@@ -241,6 +241,7 @@ int db_add_bad(struct store *s, int64_t block, const char *why, struct vt_err *e
         return 0;
     if (push_id(&s->bad, &s->n_bad, &s->cap_bad, block) < 0)
         return vt_fail(err, VT_E_NOMEM, "no memory to remember a bad block");
+    s->f.bad_found++;
     db_event(s, STORE_EV_BAD_BLOCK, "block %lld is bad (%s); what lists it is cut there", (long long)block,
              why);
     return 0;

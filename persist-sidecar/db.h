@@ -42,7 +42,6 @@ struct store {
     size_t n_touched, cap_touched;
 
     uint64_t deadline_us; /* of the running statement; 0: none */
-    _Atomic int interrupt;
     bool interruptible;
 
     uint64_t hour[STORE_HOUR_SLOTS]; /* bytes written, by minute */
@@ -53,7 +52,8 @@ struct store {
     bool scrub_all; /* this pass is of the whole store */
     uint64_t idle_us, vacuum_us, collect_us;
 
-    struct store_facts f; /* counters only */
+    struct store_facts f; /* counters; counts of rows as of facts_at */
+    int64_t facts_at;     /* changes of the connection when they were counted; -1: never */
 };
 
 /* Turns a result of SQLite into an error; what: the thing that was done, in words. Notes damage. Returns -1.
@@ -111,6 +111,7 @@ uint64_t space_hour(struct store *s);
 int payload_read(struct store *s, int64_t id, uint64_t bytes, uint32_t piece, uint8_t *dst,
                  uint8_t sum[VT_XXH128_LEN], struct vt_err *err);
 
+int db_check_tenant(const char *tenant, struct vt_err *err);
 /* A launch row inside the open transaction. */
 int launch_insert(struct store *s, const struct store_launch *l, int64_t *id, struct vt_err *err);
 

@@ -34,7 +34,6 @@ static int integrity(struct store *s, struct vt_err *err)
     if (last != INT64_MIN && now - last < CHECK_US)
         return 0;
     sqlite3_stmt *st = NULL;
-    atomic_store_explicit(&s->interrupt, 0, memory_order_relaxed);
     s->interruptible = true;
     int rc = sqlite3_prepare_v2(s->db, "PRAGMA integrity_check(1)", -1, &st, NULL);
     if (rc == SQLITE_OK)

@@ -22,6 +22,15 @@ int store_salt_get(struct store *s, const char *tenant, uint8_t salt[CKPT_SALT_L
     return ok ? 0 : vt_fail(err, VT_E_CORRUPT, "a tenant's salt is damaged");
 }
 
+int db_check_tenant(const char *tenant, struct vt_err *err)
+{
+    static const char legal[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
+    size_t n = strlen(tenant);
+    if (n == 0 || n > STORE_TENANT_MAX || strspn(tenant, legal) != n)
+        return vt_fail(err, VT_E_PARAM, "a tenant's name has 1 to %d of A-Z a-z 0-9 . _ -", STORE_TENANT_MAX);
+    return 0;
+}
+
 int store_salt(struct store *s, const char *tenant, uint8_t salt[CKPT_SALT_LEN], struct vt_err *err)
 {
     struct vt_err local;
@@ -31,9 +40,8 @@ int store_salt(struct store *s, const char *tenant, uint8_t salt[CKPT_SALT_LEN],
         return 0;
     if (err->code != VT_E_NOT_FOUND)
         return -1;
-    size_t len = strlen(tenant);
-    if (len == 0 || len > STORE_TENANT_MAX)
-        return vt_fail(err, VT_E_PARAM, "a tenant's name has 1 to %d bytes", STORE_TENANT_MAX);
+    if (db_check_tenant(tenant, err) < 0)
+        return -1;
     vt_random(salt, CKPT_SALT_LEN);
     if (db_begin(s, err) < 0)
         return -1;

@@ -17,7 +17,8 @@ enum outcome { OPEN_OK, OPEN_UNUSABLE, OPEN_FAILED };
 static int progress(void *arg)
 {
     struct store *s = arg;
-    if (s->interruptible && atomic_load_explicit(&s->interrupt, memory_order_relaxed))
+    if (s->interruptible && s->o.interrupt != NULL &&
+        atomic_load_explicit(s->o.interrupt, memory_order_relaxed))
         return 1;
     return s->deadline_us != 0 && vt_mono(s->o.clock) > s->deadline_us;
 }
@@ -255,14 +256,16 @@ static int prepare_dir(const struct store_opts *o, const char *path, struct vt_e
 {
     struct stat st;
     char journal[4200];
-    if (mkdir(o->dir, 0700) != 0 && errno != EEXIST)
+    if (!o->inspect && mkdir(o->dir, 0700) != 0 && errno != EEXIST)
         return vt_fail_errno(err, VT_E_PERM, "state directory %s", o->dir);
     if (stat(o->dir, &st) != 0 || !S_ISDIR(st.st_mode))
         return vt_fail(err, VT_E_CONFIG, "paths.state_dir = %s is not a directory", o->dir);
-    if (chmod(o->dir, 0700) != 0 && errno != EPERM)
+    if (!o->inspect && chmod(o->dir, 0700) != 0 && errno != EPERM)
         return vt_fail_errno(err, VT_E_PERM, "state directory %s", o->dir);
-    if (space_check_fs(o, err) < 0)
+    if (!o->inspect && space_check_fs(o, err) < 0)
         return -1;
+    if (lstat(path, &st) != 0 && o->inspect)
+        return vt_fail(err, VT_E_NO_INPUT, "there is no %s", path);
     if (lstat(path, &st) != 0) {
         snprintf(journal, sizeof journal, "%s-journal", path);
         unlink(journal);
@@ -290,11 +293,12 @@ int store_open(struct store **out, const struct store_opts *o, struct vt_err *er
     if (s == NULL)
         return vt_fail(err, VT_E_NOMEM, "no memory for the store");
     s->o = *o;
+    s->facts_at = -1;
     if (asprintf(&s->path, "%s/store.db", o->dir) < 0 || s->path == NULL) {
         free(s);
         return vt_fail(err, VT_E_NOMEM, "no memory for the store");
     }
-    if (store_vfs_new(&s->vfs, o->base, o->clock, o->die, o->die_arg, err) < 0 ||
+    if (store_vfs_new(&s->vfs, o->base, o->io, o->clock, o->die, o->die_arg, err) < 0 ||
         (!o->bare && prepare_dir(o, s->path, err) < 0)) {
         store_close(s, false);
         return -1;
@@ -304,7 +308,7 @@ int store_open(struct store **out, const struct store_opts *o, struct vt_err *er
         vt_fail(err, VT_E_CORRUPT, "SQLite found damage while it was in use");
     else
         got = try_open(s, err);
-    if (got == OPEN_UNUSABLE) {
+    if (got == OPEN_UNUSABLE && !o->inspect) {
         char why[sizeof err->text];
         memcpy(why, err->text, sizeof why);
         drop_connection(s);
@@ -323,6 +327,7 @@ int store_open(struct store **out, const struct store_opts *o, struct vt_err *er
         return -1;
     }
     s->idle_us = s->collect_us = vt_mono(o->clock);
+    s->hour_seen = atomic_load_explicit(&store_vfs_io(s->vfs)->bytes_written, memory_order_relaxed);
     space_ballast_make(s);
     *out = s;
     return 0;
@@ -373,11 +378,6 @@ bool store_damaged(const struct store *s)
     return s->damaged;
 }
 
-void store_interrupt(struct store *s)
-{
-    atomic_store_explicit(&s->interrupt, 1, memory_order_relaxed);
-}
-
 static uint64_t count(struct store *s, const char *sql)
 {
     int64_t n = db_int(s, sql, NULL);
@@ -386,13 +386,17 @@ static uint64_t count(struct store *s, const char *sql)
 
 void store_facts(struct store *s, struct store_facts *out)
 {
+    int64_t changes = sqlite3_total_changes64(s->db);
+    if (!s->in_txn && changes != s->facts_at) {
+        s->f.file_bytes = space_file(s);
+        s->f.bytes = space_used(s);
+        s->f.heads = count(s, "SELECT count(*) FROM head");
+        s->f.blocks = count(s, "SELECT count(*) FROM block");
+        s->f.bad = count(s, "SELECT count(*) FROM block WHERE state=3");
+        s->facts_at = changes;
+    }
     *out = s->f;
-    out->file_bytes = space_file(s);
-    out->bytes = space_used(s);
     space_avail(s, &out->fs_avail, &out->fs_total, NULL);
-    out->heads = count(s, "SELECT count(*) FROM head");
-    out->blocks = count(s, "SELECT count(*) FROM block");
-    out->bad = count(s, "SELECT count(*) FROM block WHERE state=3");
     out->hour_bytes = space_hour(s);
     out->scrub_left = s->scrub_at <= s->scrub_end ? (uint64_t)(s->scrub_end - s->scrub_at + 1) : 0;
     out->full = s->full;

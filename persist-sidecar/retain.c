@@ -67,6 +67,7 @@ static int delete_blocks(struct store *s, const struct victim *v, size_t n, stru
     for (size_t i = 0; i < n; i++)
         if (run_id(s, ST_BLOCK_DEL, v[i].id, "deleting a block", err) < 0)
             return -1;
+    s->f.collected += n;
     return 0;
 }
 

@@ -19,17 +19,10 @@ static void *dup_bytes(const void *p, size_t n)
     return q;
 }
 
-static int tenant_ok(const char *t)
-{
-    size_t n = strlen(t);
-    return n > 0 && n <= STORE_TENANT_MAX &&
-           strspn(t, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-") == n;
-}
-
 static int check_shape(const struct save_begin *b, struct vt_err *err)
 {
-    if (!tenant_ok(b->tenant))
-        return vt_fail(err, VT_E_PARAM, "a tenant's name has 1 to %d of A-Z a-z 0-9 . _ -", STORE_TENANT_MAX);
+    if (db_check_tenant(b->tenant, err) < 0)
+        return -1;
     if (b->name != NULL && strlen(b->name) > STORE_NAME_MAX)
         return vt_fail(err, VT_E_PARAM, "a slot file's name has at most %d bytes", STORE_NAME_MAX);
     if (b->slot > 65535 || b->reason < CKPT_AUTOSAVE || b->reason > CKPT_RESET)

@@ -157,7 +157,7 @@ void space_ballast_make(struct store *s)
     char path[4096];
     struct stat st;
     uint64_t avail, total;
-    if (s->o.bare || s->o.ballast == 0)
+    if (s->o.bare || s->o.inspect || s->o.ballast == 0)
         return;
     ballast_path(s, path, sizeof path);
     s->ballast_gone = false;

@@ -1,6 +1,6 @@
 /* The store: what a process's checkpoints, launches and salts are kept in, as one SQLite database.
  *
- * Everything here runs on one thread, the database thread, except store_io (any thread). Long work is cut
+ * Everything here runs on one thread, the database thread. Long work is cut
  * into steps of one statement or one piece of 1 MiB, so that a lookup never waits for a save. Errors carry
  * the codes of the wire. Pointers that are handed in are borrowed for the call; results are owned as each
  * function says. */
@@ -41,10 +41,13 @@ struct store_opts {
     const struct vt_clock *clock;
     struct vt_log *log;
     sqlite3_vfs *base; /* NULL: the system's */
+    bool inspect;      /* by hand, of a closed database: nothing is made and nothing moved aside */
     bool bare;         /* no file but the database and its journal: no ballast, no filesystem checks */
     /* Space of the filesystem: NULL = statvfs(dir). */
     int (*avail)(void *arg, uint64_t *avail, uint64_t *total);
     void *avail_arg;
+    struct store_io *io;              /* counters that other threads read; NULL: the store's own */
+    const _Atomic bool *interrupt;    /* true: a long check gives way; NULL: never */
     void (*die)(void *arg, int code); /* a sync failed; NULL = _exit */
     void *die_arg;
     void (*event)(void *arg, enum store_event ev, const char *text);
@@ -65,9 +68,10 @@ struct store_facts {
     uint64_t file_bytes; /* the file */
     uint64_t fs_avail, fs_total;
     uint64_t heads, blocks, bad;
-    uint64_t hour_bytes;     /* written in the last hour */
-    uint64_t last_commit_us; /* wall clock, 0 = none */
-    uint64_t scrub_left;     /* blocks still to be verified */
+    uint64_t hour_bytes;           /* written in the last hour */
+    uint64_t last_commit_us;       /* wall clock, 0 = none */
+    uint64_t scrub_left;           /* blocks still to be verified */
+    uint64_t bad_found, collected; /* blocks, since the process began */
     uint64_t refused_clobber, refused_full, refused_quota, refused_budget, saves, restores;
     bool full;
 };
@@ -203,8 +207,6 @@ int store_collect(struct store *s, bool pressure, struct vt_err *err);
 int store_idle(struct store *s, struct vt_err *err);
 /* Verifies one piece. 1: more to verify, 0: nothing due. The caller paces it. */
 int store_scrub(struct store *s, struct vt_err *err);
-/* Makes a running integrity check give way; any thread. */
-void store_interrupt(struct store *s);
 
 /* ---- launches ---- */
 

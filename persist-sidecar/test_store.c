@@ -223,7 +223,7 @@ static void slot_files(void **state)
     t.reason = CKPT_EXPLICIT;
     saved(&f, &t, &r2, NULL);
     assert_int_equal(r.manifest, r2.manifest); /* the head's content, one manifest */
-    t.name = "../../etc/passwd"; /* a key like any other */
+    t.name = "../../etc/passwd";               /* a key like any other */
     saved(&f, &t, &r2, NULL);
     assert_int_equal(r.manifest, r2.manifest);
     assert_int_equal(r.head_gen, r2.head_gen);

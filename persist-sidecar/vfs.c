@@ -13,7 +13,7 @@ struct store_vfs {
     const struct vt_clock *clock;
     void (*die)(void *arg, int code);
     void *die_arg;
-    struct store_io io;
+    struct store_io *io, own;
 };
 
 struct shim_file {
@@ -55,30 +55,30 @@ static int io_close(sqlite3_file *f)
 static int io_read(sqlite3_file *f, void *buf, int n, sqlite3_int64 off)
 {
     struct shim_file *s = file_of(f);
-    add(&s->v->io.reads, 1);
-    add(&s->v->io.bytes_read, (uint64_t)n);
+    add(&s->v->io->reads, 1);
+    add(&s->v->io->bytes_read, (uint64_t)n);
     return s->real->pMethods->xRead(s->real, buf, n, off);
 }
 
 static int io_write(sqlite3_file *f, const void *buf, int n, sqlite3_int64 off)
 {
     struct shim_file *s = file_of(f);
-    add(&s->v->io.writes, 1);
-    add(&s->v->io.bytes_written, (uint64_t)n);
+    add(&s->v->io->writes, 1);
+    add(&s->v->io->bytes_written, (uint64_t)n);
     return s->real->pMethods->xWrite(s->real, buf, n, off);
 }
 
 static int io_truncate(sqlite3_file *f, sqlite3_int64 size)
 {
     struct shim_file *s = file_of(f);
-    add(&s->v->io.writes, 1);
+    add(&s->v->io->writes, 1);
     return s->real->pMethods->xTruncate(s->real, size);
 }
 
 static int io_sync(sqlite3_file *f, int flags)
 {
     struct shim_file *s = file_of(f);
-    struct store_io *io = &s->v->io;
+    struct store_io *io = s->v->io;
     uint64_t t0 = vt_mono(s->v->clock);
     atomic_store_explicit(&io->sync_since_us, t0 > 0 ? t0 : 1, memory_order_relaxed);
     int rc = s->real->pMethods->xSync(s->real, flags);
@@ -210,14 +210,16 @@ static void die_now(void *arg, int code)
     _exit(code);
 }
 
-int store_vfs_new(struct store_vfs **out, sqlite3_vfs *base, const struct vt_clock *clock,
-                  void (*die)(void *arg, int code), void *die_arg, struct vt_err *err)
+int store_vfs_new(struct store_vfs **out, sqlite3_vfs *base, struct store_io *io,
+                  const struct vt_clock *clock, void (*die)(void *arg, int code), void *die_arg,
+                  struct vt_err *err)
 {
     *out = NULL;
     struct store_vfs *v = calloc(1, sizeof *v);
     if (v == NULL)
         return vt_fail(err, VT_E_NOMEM, "no memory for the database's file layer");
     v->base = base != NULL ? base : sqlite3_vfs_find(NULL);
+    v->io = io != NULL ? io : &v->own;
     v->clock = clock;
     v->die = die != NULL ? die : die_now;
     v->die_arg = die_arg;
@@ -259,7 +261,7 @@ const char *store_vfs_name(const struct store_vfs *v)
 
 const struct store_io *store_vfs_io(const struct store_vfs *v)
 {
-    return &v->io;
+    return v->io;
 }
 
 sqlite3_vfs *store_vfs_base(const struct store_vfs *v)

@@ -23,10 +23,11 @@ struct store_io {
 
 struct store_vfs;
 
-/* base: the VFS below, NULL = the system's. die: called with 74 when a sync failed; NULL = _exit. Registered
+/* base: the VFS below, NULL = the system's. io: where to count, NULL = its own. die: called with 74 when a sync failed; NULL = _exit. Registered
  * under a name of its own until freed. clock is borrowed. */
-int store_vfs_new(struct store_vfs **out, sqlite3_vfs *base, const struct vt_clock *clock,
-                  void (*die)(void *arg, int code), void *die_arg, struct vt_err *err);
+int store_vfs_new(struct store_vfs **out, sqlite3_vfs *base, struct store_io *io,
+                  const struct vt_clock *clock, void (*die)(void *arg, int code), void *die_arg,
+                  struct vt_err *err);
 void store_vfs_free(struct store_vfs *v);
 const char *store_vfs_name(const struct store_vfs *v);
 const struct store_io *store_vfs_io(const struct store_vfs *v);
