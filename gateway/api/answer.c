@@ -1,0 +1,646 @@
+#include "answer.h"
+
+#include "../http/sse.h"
+#include "hash.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char event_stream[] = "text/event-stream";
+
+/* ---- parts from the parser ---- */
+
+static void on_content(void *arg, const char *s, size_t n)
+{
+    buf_add(&((struct choice *)arg)->content, s, n);
+}
+
+static void on_reasoning(void *arg, const char *s, size_t n)
+{
+    struct choice *c = arg;
+    buf_add(&c->reasoning, s, n);
+}
+
+static void on_tool(void *arg, const char *name, const char *args)
+{
+    struct choice *c = arg;
+    uint8_t raw[16];
+    char id[40] = "call_";
+    vt_random(raw, sizeof raw);
+    vt_hex(raw, sizeof raw, id + 5);
+    if (!c->calls)
+        c->calls = json_array();
+    json_t *call = json_pack("{s:s, s:s, s:s}", "id", id, "name", name, "arguments", args);
+    if (!call || json_array_append_new(c->calls, call))
+        c->oom = true;
+}
+
+static const struct parser_ops parts = {on_content, on_reasoning, on_tool};
+
+/* ---- the end of an answer ---- */
+
+static void choice_fini(struct choice *c)
+{
+    job_cancel(&c->job);
+    transcript_fini(&c->job.tr);
+    stop_fini(&c->stop);
+    parser_fini(&c->parser);
+    free(c->ends);
+    buf_fini(&c->content);
+    buf_fini(&c->reasoning);
+    json_decref(c->calls);
+}
+
+static void answer_free(struct answer *a)
+{
+    for (unsigned i = 0; i < a->n_choices; i++)
+        choice_fini(&a->choices[i]);
+    for (unsigned i = 0; i < a->n_prompts; i++) {
+        free(a->prompts[i].ids);
+        free(a->prompts[i].text);
+    }
+    if (a->prev)
+        a->prev->next = a->next;
+    else if (a->gw->answers == a)
+        a->gw->answers = a->next;
+    if (a->next)
+        a->next->prev = a->prev;
+    free(a->choices);
+    free(a->prompts);
+    params_fini(&a->p);
+    json_decref(a->o.extra);
+    buf_fini(&a->out);
+    free(a);
+}
+
+static void on_gone(void *arg)
+{
+    struct answer *a = arg;
+    a->gw->stats.ended[END_CANCELLED]++;
+    answer_free(a);
+}
+
+static void flush(struct answer *a)
+{
+    if (a->out.failed) {
+        /* Memory ran out inside of this turn: the stream would have a hole. */
+        http_abort(a->http);
+        return;
+    }
+    http_write(a->http, a->out.p, a->out.n);
+    buf_clear(&a->out);
+    buf_trim(&a->out, 4096);
+}
+
+static void answer_fail(struct answer *a, const struct api_err *e)
+{
+    struct http_req *http = a->http;
+    bool early = e->status == 400 || e->status == 429;
+    a->gw->stats.ended[early && !a->begun ? END_REJECTED : END_ERROR]++;
+    if (a->begun) {
+        json_t *err = api_error_json(e);
+        json_object_set_new(err, "usage", answer_usage(a));
+        buf_clear(&a->out);
+        sse_json(&a->out, NULL, err);
+        json_decref(err);
+        if (a->surface->terminator)
+            sse_text(&a->out, a->surface->terminator);
+        flush(a);
+        http_end(http);
+    } else {
+        api_error_reply(http, e);
+    }
+    answer_free(a);
+}
+
+static void count_end(struct answer *a)
+{
+    struct stats *s = &a->gw->stats;
+    uint64_t now = vt_mono(&a->gw->clock);
+    const struct choice *c = &a->choices[0];
+    enum stats_end end = c->why == JOB_LENGTH            ? END_LENGTH
+                         : c->calls_told > 0 || c->calls ? END_TOOL_CALLS
+                                                         : END_STOP;
+    s->ended[end]++;
+    hist_add(&s->duration, (double)(now - a->start_us) / 1e6);
+    for (unsigned i = 0; i < a->n_choices; i++) {
+        const struct job *j = &a->choices[i].job;
+        hist_add(&s->queue, (double)j->queue_us / 1e6);
+        hist_add(&s->prefill, (double)j->prefill_us / 1e6);
+        hist_add(&s->decode, (double)j->decode_us / 1e6);
+        hist_add(&s->prompt, (double)j->tr.n_prompt);
+        hist_add(&s->generated, (double)j->tr.n);
+        s->prompt_tokens += j->tr.n_prompt;
+        s->cached_tokens += j->reused;
+    }
+}
+
+static void answer_end(struct answer *a)
+{
+    count_end(a);
+    if (!a->p.stream) {
+        a->surface->end(a);
+        answer_free(a);
+        return;
+    }
+    a->surface->end(a);
+    if (a->surface->terminator)
+        sse_text(&a->out, a->surface->terminator);
+    flush(a);
+    http_end(a->http);
+    answer_free(a);
+}
+
+/* ---- text ---- */
+
+static size_t told_up_to(const struct choice *c)
+{
+    size_t i = c->told;
+    while (i < c->job.tr.n && c->ends[i] <= c->let_n)
+        i++;
+    return i;
+}
+
+static void let_through(struct choice *c, const struct buf *text)
+{
+    c->let_n += text->n;
+    if (c->parse)
+        parser_feed(&c->parser, text->p, text->n);
+    else
+        buf_add(&c->content, text->p, text->n);
+}
+
+static int note_end(struct choice *c, size_t i)
+{
+    if (i >= c->ends_cap) {
+        size_t cap = c->ends_cap ? c->ends_cap * 2 : 64;
+        uint32_t *p = realloc(c->ends, cap * sizeof *p);
+        if (!p)
+            return -1;
+        c->ends = p;
+        c->ends_cap = cap;
+    }
+    c->ends[i] = (uint32_t)c->text_n;
+    return 0;
+}
+
+/* One id into text. True when a stop string has ended the choice. */
+static bool take_id(struct choice *c, size_t i)
+{
+    struct answer *a = c->a;
+    struct buf text = {0}, through = {0};
+    size_t n;
+    const uint8_t *piece = model_piece(&a->gw->model, c->job.tr.ids[i], &n);
+    if (c->parse && c->parser.state == PARSER_THINK)
+        c->reasoning_tokens++;
+    utf8_feed(&c->utf8, piece, n, &text);
+    c->newline |= text.n > 0 && memchr(text.p, '\n', text.n);
+    c->text_n += text.n;
+    if (note_end(c, i))
+        c->oom = true;
+    c->stop_hit = stop_feed(&c->stop, text.p, text.n, &through);
+    let_through(c, &through);
+    c->oom |= text.failed || through.failed;
+    buf_fini(&text);
+    buf_fini(&through);
+    return c->stop_hit >= 0;
+}
+
+/* The choice gets no more text: what was held back goes out, unless a stop string swallowed it. */
+static void close_text(struct choice *c)
+{
+    struct buf text = {0}, through = {0};
+    if (c->stop_hit < 0) {
+        utf8_flush(&c->utf8, &text);
+        c->text_n += text.n;
+        c->stop_hit = stop_feed(&c->stop, text.p, text.n, &through);
+        if (c->stop_hit < 0)
+            stop_flush(&c->stop, &through);
+        let_through(c, &through);
+    }
+    if (c->parse)
+        parser_end(&c->parser);
+    c->oom |= text.failed || through.failed;
+    buf_fini(&text);
+    buf_fini(&through);
+    /* An id of which a part was told counts as told. */
+    c->told = told_up_to(c);
+    size_t before = c->told > 0 ? c->ends[c->told - 1] : 0;
+    if (c->told < c->job.tr.n && before < c->let_n)
+        c->told++;
+}
+
+static bool has_news(const struct choice *c)
+{
+    return c->content.n > 0 || c->reasoning.n > 0 || c->calls;
+}
+
+static void told(struct choice *c)
+{
+    buf_clear(&c->content);
+    buf_clear(&c->reasoning);
+    if (c->calls) {
+        c->calls_told += (unsigned)json_array_size(c->calls);
+        json_decref(c->calls);
+        c->calls = NULL;
+    }
+    c->told_before = c->told;
+}
+
+static bool out_of_memory(struct choice *c)
+{
+    if (!c->oom && !c->content.failed && !c->reasoning.failed && !parser_failed(&c->parser))
+        return false;
+    struct api_err e;
+    api_fail(&e, 500, NULL, "out of memory");
+    answer_fail(c->a, &e);
+    return true;
+}
+
+static void tell_news(struct choice *c)
+{
+    c->told = told_up_to(c);
+    if (!c->a->p.stream || !has_news(c))
+        return;
+    c->a->surface->delta(c);
+    told(c);
+    flush(c->a);
+}
+
+/* ---- what the router says ---- */
+
+static void on_accepted(void *arg)
+{
+    struct choice *c = arg;
+    struct answer *a = c->a;
+    if (!a->p.stream || a->begun)
+        return;
+    a->begun = true;
+    http_stream(a->http, event_stream);
+    a->surface->begin(a);
+    flush(a);
+}
+
+static void on_progress(void *arg, uint32_t done, uint32_t total)
+{
+    struct choice *c = arg;
+    if (!c->a->p.stream || !c->a->p.return_progress || !c->a->surface->progress)
+        return;
+    c->a->surface->progress(c, done, total);
+    flush(c->a);
+}
+
+static void observe(struct choice *c, size_t from)
+{
+    struct stats *s = &c->a->gw->stats;
+    uint64_t now = c->job.last_us;
+    s->generated_tokens += c->job.tr.n - from;
+    if (from == 0)
+        hist_add(&s->ttft, (double)(now - c->a->start_us) / 1e6);
+    else /* a step that brings k ids counts as k intervals */
+        for (size_t k = c->job.tr.n - from; k > 0; k--)
+            hist_add(&s->itl, (double)(now - c->seen_us) / 1e6 / (double)(c->job.tr.n - from));
+    c->seen_us = now;
+}
+
+/* True when the choice has had enough: a stop string, its single call, its time. */
+static bool enough(struct choice *c)
+{
+    const struct answer *a = c->a;
+    if (c->stop_hit >= 0)
+        return true;
+    if (!a->o.parallel_tools && c->parser.calls > 0)
+        return true;
+    return a->p.t_max_predict_ms > 0 && c->newline &&
+           c->job.last_us - c->job.first_us > (uint64_t)a->p.t_max_predict_ms * 1000;
+}
+
+static void on_tokens(void *arg, size_t from)
+{
+    struct choice *c = arg;
+    observe(c, from);
+    bool stop = false;
+    for (size_t i = from; i < c->job.tr.n && !stop; i++)
+        stop = take_id(c, i);
+    if (out_of_memory(c))
+        return;
+    tell_news(c);
+    if (!c->a->p.stream || http_pending(c->a->http) == 0)
+        job_drained(&c->job);
+    if (enough(c))
+        job_stop(&c->job);
+}
+
+static void on_done(void *arg, enum job_why why, const struct api_err *e)
+{
+    struct choice *c = arg;
+    struct answer *a = c->a;
+    if (why == JOB_FAILED) {
+        answer_fail(a, e);
+        return;
+    }
+    c->over = true;
+    c->why = why;
+    if (why == JOB_STOPPED && c->stop_hit < 0 && c->parser.calls == 0)
+        c->why = JOB_LENGTH; /* its time was up */
+    c->truncated = why == JOB_LENGTH && (a->p.n_predict < 0 || (int64_t)c->job.max_new < a->p.n_predict);
+    if (!a->begun && a->p.stream)
+        on_accepted(c);
+    close_text(c);
+    if (out_of_memory(c))
+        return;
+    if (a->p.stream) {
+        if (has_news(c) || c->told > c->told_before) {
+            a->surface->delta(c);
+            told(c);
+        }
+        a->surface->finish(c);
+        flush(a);
+    }
+    if (++a->n_over == a->n_choices)
+        answer_end(a);
+}
+
+static const struct job_ops job_ops = {on_accepted, on_progress, on_tokens, on_done};
+
+static void on_drained(void *arg)
+{
+    struct answer *a = arg;
+    for (unsigned i = 0; i < a->n_choices; i++)
+        job_drained(&a->choices[i].job);
+}
+
+/* ---- the beginning ---- */
+
+static void make_id(struct answer *a)
+{
+    static const char alnum[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+    uint8_t raw[32];
+    size_t n = (size_t)snprintf(a->id, sizeof a->id, "%s", a->surface->prefix);
+    vt_random(raw, sizeof raw);
+    for (int i = 0; i < 32; i++)
+        a->id[n++] = alnum[raw[i] % 62];
+    a->id[n] = '\0';
+}
+
+static int check_prompt(struct answer *a, const struct answer_prompt *p, uint32_t window, struct api_err *e)
+{
+    uint32_t vocab = tok_n_vocab(a->gw->model.tok);
+    if (p->n == 0)
+        return api_fail(e, 400, a->surface->prompt_field, "the prompt is empty");
+    if (p->n >= window)
+        return api_fail_window(e, a->surface->prompt_field, (int64_t)p->n, window);
+    for (size_t i = 0; i < p->n; i++)
+        if (p->ids[i] >= vocab)
+            return api_fail(e, 400, a->surface->prompt_field,
+                            "token id %u is outside the vocabulary (0 to %u)", p->ids[i], vocab - 1);
+    return 0;
+}
+
+static int init_choice(struct answer *a, unsigned i, uint32_t window, struct api_err *e)
+{
+    struct choice *c = &a->choices[i];
+    const struct answer_prompt *p = &a->prompts[i / a->n_per_prompt];
+    const struct params *q = &a->p;
+    uint32_t *ids = malloc(p->n * sizeof *ids);
+    c->a = a;
+    c->index = i;
+    c->stop_hit = -1;
+    if (!ids || stop_init(&c->stop, q->stop)) {
+        free(ids);
+        return api_fail(e, 500, NULL, "out of memory");
+    }
+    memcpy(ids, p->ids, p->n * sizeof *ids);
+    transcript_init(&c->job.tr, ids, p->n, a->o.logprobs, a->o.n_top);
+    c->parse = a->o.think || a->o.tools;
+    parser_init(&c->parser, &parts, c, a->o.think, a->o.think_open, a->o.tools);
+    uint32_t room = window - (uint32_t)p->n;
+    c->job.ops = &job_ops;
+    c->job.arg = c;
+    c->job.label = a->id;
+    c->job.max_new = q->n_predict < 0 || q->n_predict > room ? room : (uint32_t)q->n_predict;
+    c->job.slot = (int32_t)q->id_slot;
+    c->job.reuse = q->cache_prompt;
+    /* Choices of one request differ by their seeds, in a way that repeats when the request is. */
+    int64_t seed = q->seed < 0 ? -1 : (q->seed + i) & INT64_MAX;
+    c->job.sampling = (struct job_sampling){.temperature = q->temperature,
+                                            .top_p = q->top_p,
+                                            .min_p = q->min_p,
+                                            .repeat_penalty = q->repeat_penalty,
+                                            .presence = q->presence_penalty,
+                                            .frequency = q->frequency_penalty,
+                                            .top_k = q->top_k,
+                                            .repeat_last_n = q->repeat_last_n,
+                                            .min_keep = q->min_keep,
+                                            .seed = seed,
+                                            .ignore_eos = q->ignore_eos,
+                                            .bias_ids = q->bias_ids,
+                                            .bias = q->bias,
+                                            .n_bias = q->n_bias};
+    return 0;
+}
+
+static int prepare(struct answer *a, struct api_err *e)
+{
+    uint32_t window = router_window(&a->gw->router);
+    unsigned want = a->n_prompts * a->n_per_prompt;
+    for (unsigned i = 0; i < a->n_prompts; i++)
+        if (check_prompt(a, &a->prompts[i], window, e))
+            return -1;
+    if (router_admit(&a->gw->router, want, e))
+        return -1;
+    a->choices = calloc(want, sizeof *a->choices);
+    if (!a->choices)
+        return api_fail(e, 500, NULL, "out of memory");
+    for (; a->n_choices < want; a->n_choices++)
+        if (init_choice(a, a->n_choices, window, e))
+            return -1;
+    return 0;
+}
+
+void answer_start(struct gateway *gw, struct http_req *r, const struct surface *s, struct params *p,
+                  const struct answer_opts *o, struct answer_prompt *prompts, unsigned n_prompts)
+{
+    struct api_err e;
+    struct answer *a = calloc(1, sizeof *a);
+    struct answer_prompt *copy = malloc(n_prompts * sizeof *copy);
+    if (!a || !copy) {
+        for (unsigned i = 0; i < n_prompts; i++) {
+            free(prompts[i].ids);
+            free(prompts[i].text);
+        }
+        params_fini(p);
+        json_decref(o->extra);
+        free(a);
+        free(copy);
+        api_fail(&e, 500, NULL, "out of memory");
+        api_error_reply(r, &e);
+        return;
+    }
+    memcpy(copy, prompts, n_prompts * sizeof *copy);
+    a->gw = gw;
+    a->http = r;
+    a->surface = s;
+    a->p = *p;
+    a->o = *o;
+    a->prompts = copy;
+    a->n_prompts = n_prompts;
+    a->n_per_prompt = (unsigned)p->n;
+    a->start_us = vt_mono(&gw->clock);
+    a->created = (int64_t)(vt_wall(&gw->clock) / 1000000);
+    make_id(a);
+    a->next = gw->answers;
+    if (gw->answers)
+        gw->answers->prev = a;
+    gw->answers = a;
+    if (prepare(a, &e)) {
+        answer_fail(a, &e);
+        return;
+    }
+    const struct http_claim claim = {.gone = on_gone, .drained = on_drained, .arg = a};
+    http_claim(r, &claim);
+    for (unsigned i = 0; i < a->n_choices; i++)
+        router_start(&gw->router, &a->choices[i].job);
+}
+
+void answers_ping(struct gateway *gw)
+{
+    uint64_t now = vt_mono(&gw->clock);
+    int64_t usual = vt_config_int(gw->cfg, VT_CFG_HTTP_KEEPALIVE_S);
+    for (struct answer *a = gw->answers; a; a = a->next) {
+        int64_t every = a->p.ping_s ? a->p.ping_s : usual;
+        if (!a->begun || every < 0 || now - http_last_write(a->http) < VT_SEC(every) ||
+            http_pending(a->http) > 0)
+            continue;
+        http_write(a->http, ":\n\n", 3);
+        gw->stats.pings++;
+    }
+}
+
+/* ---- for surfaces ---- */
+
+void answer_event(struct answer *a, json_t *data)
+{
+    if (data)
+        sse_json(&a->out, NULL, data);
+    else
+        a->out.failed = true;
+    json_decref(data);
+}
+
+json_t *answer_usage(const struct answer *a)
+{
+    int64_t prompt = 0, completion = 0, cached = 0, reasoning = 0;
+    for (unsigned i = 0; i < a->n_choices; i++) {
+        const struct choice *c = &a->choices[i];
+        completion += (int64_t)c->job.tr.n;
+        reasoning += c->reasoning_tokens;
+        if (i % a->n_per_prompt == 0) {
+            prompt += (int64_t)c->job.tr.n_prompt;
+            cached += c->job.reused;
+        }
+    }
+    return json_pack("{s:I, s:I, s:I, s:{s:I}, s:{s:I}}", "prompt_tokens", prompt, "completion_tokens",
+                     completion, "total_tokens", prompt + completion, "prompt_tokens_details",
+                     "cached_tokens", cached, "completion_tokens_details", "reasoning_tokens", reasoning);
+}
+
+static double rate(double n, double ms)
+{
+    return ms > 0 ? n * 1000 / ms : 0;
+}
+
+json_t *choice_timings(const struct choice *c)
+{
+    const struct job *j = &c->job;
+    int64_t prompt_n = (int64_t)j->tr.n_prompt - j->reused, n = (int64_t)j->tr.n;
+    uint64_t prefill = j->prefill_us                  ? j->prefill_us
+                       : j->first_us > j->accepted_us ? j->first_us - j->accepted_us
+                                                      : 0;
+    uint64_t decode = j->decode_us ? j->decode_us : j->last_us - j->first_us;
+    double pms = (double)prefill / 1000, dms = (double)decode / 1000;
+    json_t *t = json_pack(
+        "{s:I, s:I, s:f, s:f, s:f, s:I, s:f, s:f, s:f}", "cache_n", (json_int_t)j->reused, "prompt_n",
+        prompt_n, "prompt_ms", pms, "prompt_per_token_ms", prompt_n > 0 ? pms / (double)prompt_n : 0,
+        "prompt_per_second", rate((double)prompt_n, pms), "predicted_n", n, "predicted_ms", dms,
+        "predicted_per_token_ms", n > 0 ? dms / (double)n : 0, "predicted_per_second", rate((double)n, dms));
+    if (j->drafted > 0) {
+        json_object_set_new(t, "draft_n", json_integer(j->drafted));
+        json_object_set_new(t, "draft_n_accepted", json_integer(j->draft_accepted));
+    }
+    if (j->resumes > 0) {
+        json_object_set_new(t, "resumes", json_integer(j->resumes));
+        json_object_set_new(t, "resume_cache_n", json_integer(j->resume_reused));
+    }
+    return t;
+}
+
+static json_t *token_text(const struct gateway *gw, uint32_t id, json_t **bytes)
+{
+    struct utf8_hold h = {0};
+    struct buf text = {0};
+    size_t n;
+    const uint8_t *p = tok_bytes(gw->model.tok, id, &n);
+    *bytes = json_array();
+    for (size_t i = 0; p && i < n; i++)
+        json_array_append_new(*bytes, json_integer(p[i]));
+    if (p)
+        utf8_feed(&h, p, n, &text);
+    utf8_flush(&h, &text);
+    json_t *s = json_stringn(text.p ? text.p : "", text.n);
+    buf_fini(&text);
+    return s;
+}
+
+static json_t *one_logprob(const struct gateway *gw, uint32_t id, double lp)
+{
+    json_t *bytes, *text = token_text(gw, id, &bytes);
+    if (!(lp >= -9999.0))
+        lp = -9999.0;
+    return json_pack("{s:I, s:o, s:o, s:f}", "id", (json_int_t)id, "token", text, "bytes", bytes, "logprob",
+                     lp > 0 ? 0 : lp);
+}
+
+bool choice_is_counted(const struct choice *c, size_t i)
+{
+    return !tok_is_eog(c->a->gw->model.tok, c->job.tr.ids[i]);
+}
+
+json_t *choice_logprobs(const struct choice *c, size_t from, size_t to)
+{
+    const struct transcript *t = &c->job.tr;
+    json_t *list = json_array();
+    for (size_t i = from; i < to && i < t->n; i++) {
+        if (!choice_is_counted(c, i))
+            continue;
+        json_t *one = one_logprob(c->a->gw, t->ids[i], t->lp[i]);
+        json_t *tops = json_array();
+        for (unsigned k = 0; k < t->n_top; k++) {
+            const struct transcript_top *top = &t->top[i * t->n_top + k];
+            if (!isnan(top->logprob))
+                json_array_append_new(tops, one_logprob(c->a->gw, top->id, top->logprob));
+        }
+        json_object_set_new(one, "top_logprobs", tops);
+        json_array_append_new(list, one);
+    }
+    return list;
+}
+
+const struct answer_prompt *choice_prompt(const struct choice *c)
+{
+    return &c->a->prompts[c->index / c->a->n_per_prompt];
+}
+
+const char *choice_stop_text(const struct choice *c, size_t *len)
+{
+    *len = 0;
+    return c->stop_hit < 0 ? "" : stop_text(c->a->p.stop, (size_t)c->stop_hit, len);
+}
+
+const char *answer_fingerprint(const struct answer *a)
+{
+    const struct engine *e = router_ready(&a->gw->router);
+    return e && e->fp[0] ? e->fp : a->gw->build;
+}

@@ -1,0 +1,169 @@
+/* POST /completion: the surface of llama-server. */
+#include "api.h"
+#include "body.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *stop_type(const struct choice *c)
+{
+    switch (c->why) {
+    case JOB_EOS: return "eos";
+    case JOB_LENGTH: return "limit";
+    case JOB_STOPPED: return "word";
+    default: return "none";
+    }
+}
+
+static json_t *ids_array(const struct choice *c, size_t from, size_t to)
+{
+    json_t *list = json_array();
+    for (size_t i = from; i < to && i < c->job.tr.n; i++)
+        json_array_append_new(list, json_integer(c->job.tr.ids[i]));
+    return list;
+}
+
+static json_t *base(const struct choice *c, bool last)
+{
+    json_t *o = json_object();
+    json_object_set_new(o, "index", json_integer(c->index));
+    json_object_set_new(o, "content", json_stringn(c->content.p ? c->content.p : "", c->content.n));
+    json_object_set_new(o, "id_slot", json_integer(c->job.on_slot));
+    json_object_set_new(o, "stop", json_boolean(last));
+    json_object_set_new(o, "model", json_string(c->a->gw->model.alias));
+    json_object_set_new(o, "tokens_predicted", json_integer((json_int_t)c->job.tr.n));
+    json_object_set_new(o, "tokens_evaluated", json_integer((json_int_t)c->job.tr.n_prompt));
+    return o;
+}
+
+/* Only what was asked for, under the path that asked. */
+static json_t *select_fields(const struct answer *a, json_t *o)
+{
+    size_t i;
+    json_t *want;
+    if (!a->p.response_fields)
+        return o;
+    json_t *out = json_object();
+    json_array_foreach(a->p.response_fields, i, want)
+    {
+        const char *path = json_string_value(want), *slash = strchr(path, '/');
+        char head[64];
+        json_t *v = json_object_get(o, path);
+        if (!v && slash && (size_t)(slash - path) < sizeof head) {
+            memcpy(head, path, (size_t)(slash - path));
+            head[slash - path] = '\0';
+            v = json_object_get(json_object_get(o, head), slash + 1);
+        }
+        if (v)
+            json_object_set(out, path, v);
+    }
+    json_decref(o);
+    return out;
+}
+
+static json_t * final(const struct choice *c)
+{
+    const struct answer *a = c->a;
+    const struct answer_prompt *prompt = choice_prompt(c);
+    size_t n;
+    const char *word = choice_stop_text(c, &n);
+    json_t *o = base(c, true);
+    json_t *settings = params_json(&a->p);
+    json_object_set_new(settings, "seed", json_integer((json_int_t)(c->job.seed & INT64_MAX)));
+    json_object_set_new(o, "generation_settings", settings);
+    json_object_set_new(o, "prompt", json_stringn(prompt->text ? prompt->text : "", prompt->text_n));
+    json_object_set_new(o, "has_new_line", json_boolean(c->newline));
+    json_object_set_new(o, "truncated", json_boolean(c->truncated));
+    json_object_set_new(o, "stop_type", json_string(stop_type(c)));
+    json_object_set_new(o, "stopping_word", json_stringn(word, n));
+    json_object_set_new(o, "stopped_eos", json_boolean(c->why == JOB_EOS));
+    json_object_set_new(o, "stopped_word", json_boolean(c->why == JOB_STOPPED));
+    json_object_set_new(o, "stopped_limit", json_boolean(c->why == JOB_LENGTH));
+    json_object_set_new(o, "tokens_cached", json_integer((json_int_t)(c->job.tr.n_prompt + c->job.tr.n)));
+    json_object_set_new(o, "timings", choice_timings(c));
+    if (a->p.return_tokens && !a->p.stream)
+        json_object_set_new(o, "tokens", ids_array(c, 0, c->told));
+    if (a->o.logprobs && !a->p.stream)
+        json_object_set_new(o, "completion_probabilities", choice_logprobs(c, 0, c->told));
+    return select_fields(a, o);
+}
+
+static void begin(struct answer *a) {}
+
+static void progress(struct choice *c, uint32_t done, uint32_t total)
+{
+    json_t *o = base(c, false);
+    double ms = c->job.accepted_us ? (double)(vt_mono(&c->a->gw->clock) - c->job.accepted_us) / 1000 : 0;
+    json_object_set_new(o, "prompt_progress",
+                        json_pack("{s:I, s:I, s:I, s:f}", "total", (json_int_t)total, "cache",
+                                  (json_int_t)c->job.reused, "processed", (json_int_t)done, "time_ms", ms));
+    answer_event(c->a, o);
+}
+
+static void delta(struct choice *c)
+{
+    json_t *o = base(c, false);
+    json_object_set_new(o, "tokens", ids_array(c, c->told_before, c->told));
+    if (c->a->o.logprobs)
+        json_object_set_new(o, "completion_probabilities", choice_logprobs(c, c->told_before, c->told));
+    if (c->a->p.timings_per_token)
+        json_object_set_new(o, "timings", choice_timings(c));
+    answer_event(c->a, o);
+}
+
+static void finish(struct choice *c)
+{
+    answer_event(c->a, final(c));
+}
+
+static void end(struct answer *a)
+{
+    if (a->p.stream)
+        return;
+    if (a->n_choices == 1) {
+        api_reply_json(a->http, 200, final(&a->choices[0]));
+        return;
+    }
+    json_t *list = json_array();
+    for (unsigned i = 0; i < a->n_choices; i++)
+        json_array_append_new(list, final(&a->choices[i]));
+    api_reply_json(a->http, 200, list);
+}
+
+static const struct surface surface = {
+    .prefix = "cmpl-",
+    .object = "completion",
+    .terminator = NULL,
+    .prompt_field = "prompt",
+    .begin = begin,
+    .progress = progress,
+    .delta = delta,
+    .finish = finish,
+    .end = end,
+};
+
+void api_native(struct gateway *gw, struct http_req *r)
+{
+    struct params p;
+    struct api_err e;
+    struct answer_prompt *prompts = NULL;
+    unsigned n = 0;
+    int64_t probs = 0;
+    json_t *body = body_read(r);
+    if (!body)
+        return;
+    if (body_params(gw, body, &p, &e) || field_int(body, "logprobs", 0, 100, &probs, &e) < 0 ||
+        body_prompts(gw, field(body, "prompt"), "prompt", true, &prompts, &n, &e)) {
+        params_fini(&p);
+        json_decref(body);
+        api_error_reply(r, &e);
+        return;
+    }
+    if (p.n_probs == 0)
+        p.n_probs = probs;
+    const struct answer_opts o = {
+        .logprobs = p.n_probs > 0, .n_top = (unsigned)p.n_probs, .parallel_tools = true};
+    json_decref(body);
+    answer_start(gw, r, &surface, &p, &o, prompts, n);
+    free(prompts);
+}

@@ -1,0 +1,288 @@
+/* POST /v1/chat/completions. */
+#include "api.h"
+#include "body.h"
+#include "chat_prompt.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static json_t *base(const struct answer *a)
+{
+    return json_pack("{s:s, s:s, s:I, s:s, s:s}", "id", a->id, "object",
+                     a->p.stream ? "chat.completion.chunk" : "chat.completion", "created",
+                     (json_int_t)a->created, "model", a->gw->model.alias, "system_fingerprint",
+                     answer_fingerprint(a));
+}
+
+/* One chunk with one choice; steals delta and logprobs. */
+static void chunk(struct choice *c, json_t *delta, json_t *logprobs, const char *reason, bool timings)
+{
+    struct answer *a = c->a;
+    json_t *o = base(a), *ch = json_object();
+    json_object_set_new(ch, "index", json_integer(c->index));
+    json_object_set_new(ch, "delta", delta);
+    if (logprobs)
+        json_object_set_new(ch, "logprobs", logprobs);
+    json_object_set_new(ch, "finish_reason", reason ? json_string(reason) : json_null());
+    json_object_set_new(o, "choices", json_pack("[o]", ch));
+    if (timings)
+        json_object_set_new(o, "timings", choice_timings(c));
+    answer_event(a, o);
+}
+
+static const char *reason(const struct choice *c)
+{
+    if (c->why == JOB_LENGTH)
+        return "length";
+    return c->calls_told > 0 || c->calls ? "tool_calls" : "stop";
+}
+
+static bool legacy(const struct answer *a)
+{
+    return a->o.legacy_think;
+}
+
+static void begin(struct answer *a)
+{
+    for (unsigned i = 0; i < a->n_choices; i++)
+        chunk(&a->choices[i], json_pack("{s:s, s:n}", "role", "assistant", "content"), NULL, NULL, false);
+}
+
+static void progress(struct choice *c, uint32_t done, uint32_t total)
+{
+    json_t *o = base(c->a);
+    double ms = c->job.accepted_us ? (double)(vt_mono(&c->a->gw->clock) - c->job.accepted_us) / 1000 : 0;
+    json_object_set_new(o, "choices",
+                        json_pack("[{s:i, s:{}, s:n}]", "index", (int)c->index, "delta", "finish_reason"));
+    json_object_set_new(o, "prompt_progress",
+                        json_pack("{s:I, s:I, s:I, s:f}", "total", (json_int_t)total, "cache",
+                                  (json_int_t)c->job.reused, "processed", (json_int_t)done, "time_ms", ms));
+    answer_event(c->a, o);
+}
+
+static json_t *text_or_null(const struct buf *b)
+{
+    return json_stringn(b->p ? b->p : "", b->n);
+}
+
+/* The logprobs of what was told since the last chunk ride on the first chunk that follows. */
+static json_t *news_logprobs(struct choice *c)
+{
+    if (!c->a->o.logprobs || c->told == c->told_before)
+        return NULL;
+    json_t *lp = json_pack("{s:o}", "content", choice_logprobs(c, c->told_before, c->told));
+    c->told_before = c->told;
+    return lp;
+}
+
+static void tell_call(struct choice *c, unsigned index, const json_t *call)
+{
+    const char *args = json_string_value(json_object_get(call, "arguments"));
+    chunk(c,
+          json_pack("{s:[{s:i, s:O, s:s, s:{s:O, s:s}}]}", "tool_calls", "index", (int)index, "id",
+                    json_object_get(call, "id"), "type", "function", "function", "name",
+                    json_object_get(call, "name"), "arguments", ""),
+          news_logprobs(c), NULL, false);
+    chunk(c,
+          json_pack("{s:[{s:i, s:{s:s}}]}", "tool_calls", "index", (int)index, "function", "arguments", args),
+          NULL, NULL, false);
+}
+
+static void delta(struct choice *c)
+{
+    bool timings = c->a->p.timings_per_token;
+    size_t i;
+    json_t *call;
+    if (c->reasoning.n > 0)
+        chunk(c, json_pack("{s:o}", "reasoning_content", text_or_null(&c->reasoning)), news_logprobs(c), NULL,
+              timings);
+    if (c->content.n > 0)
+        chunk(c, json_pack("{s:o}", "content", text_or_null(&c->content)), news_logprobs(c), NULL, timings);
+    json_array_foreach(c->calls, i, call) tell_call(c, c->calls_told + (unsigned)i, call);
+    json_t *rest = news_logprobs(c); /* of ids whose text the parser has swallowed */
+    if (rest)
+        chunk(c, json_object(), rest, NULL, false);
+}
+
+static void finish(struct choice *c)
+{
+    chunk(c, json_object(), NULL, reason(c), !c->a->p.include_usage);
+}
+
+static json_t *message(const struct choice *c)
+{
+    json_t *m = json_pack("{s:s}", "role", "assistant");
+    size_t i;
+    json_t *call;
+    bool calls = json_array_size(c->calls) > 0;
+    if (legacy(c->a) && c->reasoning.n > 0) {
+        struct buf all = {0};
+        buf_puts(&all, "<think>");
+        buf_add(&all, c->reasoning.p, c->reasoning.n);
+        buf_puts(&all, "</think>");
+        buf_add(&all, c->content.p, c->content.n);
+        json_object_set_new(m, "content", text_or_null(&all));
+        buf_fini(&all);
+    } else {
+        json_object_set_new(m, "content",
+                            calls && c->content.n == 0 ? json_null() : text_or_null(&c->content));
+    }
+    if (c->reasoning.n > 0)
+        json_object_set_new(m, "reasoning_content", text_or_null(&c->reasoning));
+    if (!calls)
+        return m;
+    json_t *list = json_array();
+    json_array_foreach(c->calls, i, call) json_array_append_new(
+        list, json_pack("{s:O, s:s, s:{s:O, s:O}}", "id", json_object_get(call, "id"), "type", "function",
+                        "function", "name", json_object_get(call, "name"), "arguments",
+                        json_object_get(call, "arguments")));
+    json_object_set_new(m, "tool_calls", list);
+    return m;
+}
+
+static void end(struct answer *a)
+{
+    json_t *o = base(a), *list = json_array();
+    if (a->p.stream && !a->p.include_usage) {
+        json_decref(o);
+        json_decref(list);
+        return;
+    }
+    for (unsigned i = 0; i < a->n_choices && !a->p.stream; i++) {
+        const struct choice *c = &a->choices[i];
+        json_t *lp =
+            a->o.logprobs ? json_pack("{s:o}", "content", choice_logprobs(c, 0, c->told)) : json_null();
+        json_array_append_new(list, json_pack("{s:i, s:o, s:o, s:s}", "index", (int)c->index, "message",
+                                              message(c), "logprobs", lp, "finish_reason", reason(c)));
+    }
+    json_object_set_new(o, "choices", list);
+    json_object_set_new(o, "usage", answer_usage(a));
+    json_object_set_new(o, "timings", choice_timings(&a->choices[0]));
+    if (a->p.stream)
+        answer_event(a, o);
+    else
+        api_reply_json(a->http, 200, o);
+}
+
+static const struct surface surface = {
+    .prefix = "chatcmpl-",
+    .object = "chat.completion",
+    .terminator = "[DONE]",
+    .prompt_field = "messages",
+    .begin = begin,
+    .progress = progress,
+    .delta = delta,
+    .finish = finish,
+    .end = end,
+};
+
+static int tool_fields(const json_t *body, struct answer_opts *o, struct api_err *e)
+{
+    json_t *choice = field(body, "tool_choice");
+    const char *word = json_string_value(choice);
+    o->parallel_tools = true;
+    o->tools = json_array_size(field(body, "tools")) > 0;
+    if (field_bool(body, "parallel_tool_calls", &o->parallel_tools, e) < 0)
+        return -1;
+    if (!choice)
+        return 0;
+    if (word && strcmp(word, "none") == 0) {
+        o->tools = false;
+        return 0;
+    }
+    if (word && strcmp(word, "auto") == 0)
+        return 0;
+    if ((word && strcmp(word, "required") == 0) || json_is_object(choice))
+        return api_fail(e, 400, "tool_choice",
+                        "Field 'tool_choice': a forced call is not supported by this build; use auto");
+    return api_fail(e, 400, "tool_choice", "Field 'tool_choice': must be auto, none, required or a function");
+}
+
+static int own_fields(const json_t *body, struct answer_opts *o, struct api_err *e)
+{
+    const char *format = "auto";
+    int64_t n_top = -1, budget = -1;
+    if (field_str(body, "reasoning_format", &format, e) < 0)
+        return -1;
+    if (strcmp(format, "auto") != 0 && strcmp(format, "none") != 0 && strcmp(format, "deepseek") != 0 &&
+        strcmp(format, "deepseek-legacy") != 0)
+        return api_fail(e, 400, "reasoning_format",
+                        "Field 'reasoning_format': must be auto, none, deepseek or deepseek-legacy");
+    o->think = strcmp(format, "none") != 0;
+    o->legacy_think = strcmp(format, "deepseek-legacy") == 0;
+    static const char *const budgets[] = {"thinking_budget_tokens", "reasoning_budget_tokens"};
+    for (int i = 0; i < 2; i++) {
+        if (field_int(body, budgets[i], -1, INT32_MAX, &budget, e) < 0)
+            return -1;
+        if (budget >= 0)
+            return api_fail(e, 400, budgets[i], "Field '%s': not supported by this build", budgets[i]);
+    }
+    if (field_bool(body, "logprobs", &o->logprobs, e) < 0 ||
+        field_int(body, "top_logprobs", 0, 20, &n_top, e) < 0)
+        return -1;
+    if (n_top >= 0 && !o->logprobs)
+        return api_fail(e, 400, "top_logprobs", "Field 'top_logprobs': needs logprobs to be true");
+    o->n_top = n_top < 0 ? 0 : (unsigned)n_top;
+    return tool_fields(body, o, e);
+}
+
+static int make_prompt(struct gateway *gw, const json_t *body, struct answer_opts *o,
+                       struct answer_prompt *out, struct api_err *e)
+{
+    struct chat_prompt p;
+    struct tok_ids ids = {0};
+    if (chat_prompt_make(&p, gw, body, e))
+        return -1;
+    o->think_open = o->think && p.open_think;
+    int r = body_too_long(gw, p.t.len, "messages", e);
+    if (r == 0)
+        r = chat_prompt_encode(&p, gw, &ids, e);
+    chat_prompt_fini(&p);
+    if (r) {
+        tok_ids_fini(&ids);
+        return -1;
+    }
+    out->ids = ids.ids;
+    out->n = ids.n;
+    return 0;
+}
+
+void api_chat(struct gateway *gw, struct http_req *r)
+{
+    struct params p;
+    struct api_err e;
+    struct answer_opts o = {0};
+    struct answer_prompt prompt = {0};
+    json_t *body = body_read(r);
+    if (!body)
+        return;
+    if (body_params(gw, body, &p, &e) || own_fields(body, &o, &e) || make_prompt(gw, body, &o, &prompt, &e)) {
+        params_fini(&p);
+        json_decref(body);
+        api_error_reply(r, &e);
+        return;
+    }
+    if (p.n_probs > 0 && !o.logprobs) {
+        o.logprobs = true;
+        o.n_top = (unsigned)p.n_probs;
+    }
+    json_decref(body);
+    answer_start(gw, r, &surface, &p, &o, &prompt, 1);
+}
+
+void api_apply_template(struct gateway *gw, struct http_req *r)
+{
+    struct chat_prompt p;
+    struct api_err e;
+    json_t *body = body_read(r);
+    if (!body)
+        return;
+    int bad = chat_prompt_make(&p, gw, body, &e);
+    json_decref(body);
+    if (bad) {
+        api_error_reply(r, &e);
+        return;
+    }
+    api_reply_json(r, 200, json_pack("{s:s%}", "prompt", p.t.text, p.t.len));
+    chat_prompt_fini(&p);
+}

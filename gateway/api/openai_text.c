@@ -1,0 +1,184 @@
+/* POST /v1/completions. */
+#include "api.h"
+#include "body.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static json_t *base(const struct answer *a)
+{
+    return json_pack("{s:s, s:s, s:I, s:s, s:s}", "id", a->id, "object", a->surface->object, "created",
+                     (json_int_t)a->created, "model", a->gw->model.alias, "system_fingerprint",
+                     answer_fingerprint(a));
+}
+
+/* Both shapes in one object: the legacy arrays and the chat form. */
+static json_t *logprobs(const struct choice *c, size_t from, size_t to)
+{
+    json_t *content = choice_logprobs(c, from, to);
+    json_t *tokens = json_array(), *lps = json_array(), *tops = json_array(), *offsets = json_array();
+    size_t i, at = from;
+    json_t *one;
+    json_array_foreach(content, i, one)
+    {
+        json_t *top = json_object(), *alt;
+        size_t k;
+        json_array_append(tokens, json_object_get(one, "token"));
+        json_array_append(lps, json_object_get(one, "logprob"));
+        json_array_foreach(json_object_get(one, "top_logprobs"), k, alt) json_object_set(
+            top, json_string_value(json_object_get(alt, "token")), json_object_get(alt, "logprob"));
+        json_array_append_new(tops, top);
+        while (at < to && !choice_is_counted(c, at))
+            at++;
+        size_t base_n = c->a->o.echo ? choice_prompt(c)->text_n : 0;
+        json_array_append_new(offsets, json_integer((json_int_t)(base_n + (at > 0 ? c->ends[at - 1] : 0))));
+        at++;
+    }
+    return json_pack("{s:o, s:o, s:o, s:o, s:o}", "content", content, "tokens", tokens, "token_logprobs", lps,
+                     "top_logprobs", tops, "text_offset", offsets);
+}
+
+static json_t *choice_object(const struct choice *c, const char *text, size_t n, const char *finish_reason,
+                             size_t from, size_t to)
+{
+    json_t *o = json_object();
+    json_object_set_new(o, "text", json_stringn(text ? text : "", n));
+    json_object_set_new(o, "index", json_integer(c->index));
+    json_object_set_new(o, "logprobs", c->a->o.logprobs && to > from ? logprobs(c, from, to) : json_null());
+    json_object_set_new(o, "finish_reason", finish_reason ? json_string(finish_reason) : json_null());
+    return o;
+}
+
+static const char *reason(const struct choice *c)
+{
+    return c->why == JOB_LENGTH ? "length" : "stop";
+}
+
+static void event(struct choice *c, json_t *choice, bool timings)
+{
+    json_t *o = base(c->a);
+    json_object_set_new(o, "choices", json_pack("[o]", choice));
+    if (timings)
+        json_object_set_new(o, "timings", choice_timings(c));
+    answer_event(c->a, o);
+}
+
+static void begin(struct answer *a)
+{
+    if (!a->o.echo)
+        return;
+    for (unsigned i = 0; i < a->n_choices; i++) {
+        const struct answer_prompt *p = choice_prompt(&a->choices[i]);
+        event(&a->choices[i], choice_object(&a->choices[i], p->text, p->text_n, NULL, 0, 0), false);
+    }
+}
+
+static void delta(struct choice *c)
+{
+    event(c, choice_object(c, c->content.p, c->content.n, NULL, c->told_before, c->told),
+          c->a->p.timings_per_token);
+}
+
+static void finish(struct choice *c)
+{
+    event(c, choice_object(c, "", 0, reason(c), 0, 0), !c->a->p.include_usage);
+}
+
+static void end_stream(struct answer *a)
+{
+    if (!a->p.include_usage)
+        return;
+    json_t *o = base(a);
+    json_object_set_new(o, "choices", json_array());
+    json_object_set_new(o, "usage", answer_usage(a));
+    json_object_set_new(o, "timings", choice_timings(&a->choices[0]));
+    answer_event(a, o);
+}
+
+static json_t *whole(const struct choice *c)
+{
+    struct buf text = {0};
+    if (c->a->o.echo)
+        buf_add(&text, choice_prompt(c)->text, choice_prompt(c)->text_n);
+    buf_add(&text, c->content.p, c->content.n);
+    json_t *o = choice_object(c, text.p, text.n, reason(c), 0, c->told);
+    buf_fini(&text);
+    return o;
+}
+
+static void end(struct answer *a)
+{
+    if (a->p.stream) {
+        end_stream(a);
+        return;
+    }
+    json_t *o = base(a), *list = json_array();
+    for (unsigned i = 0; i < a->n_choices; i++)
+        json_array_append_new(list, whole(&a->choices[i]));
+    json_object_set_new(o, "choices", list);
+    json_object_set_new(o, "usage", answer_usage(a));
+    json_object_set_new(o, "timings", choice_timings(&a->choices[0]));
+    api_reply_json(a->http, 200, o);
+}
+
+static const struct surface surface = {
+    .prefix = "cmpl-",
+    .object = "text_completion",
+    .terminator = "[DONE]",
+    .prompt_field = "prompt",
+    .begin = begin,
+    .delta = delta,
+    .finish = finish,
+    .end = end,
+};
+
+static int own_fields(const json_t *body, struct answer_opts *o, struct api_err *e)
+{
+    const char *suffix = NULL;
+    int64_t best_of = 1, n_top = 0;
+    if (field_str(body, "suffix", &suffix, e) < 0 || field_int(body, "best_of", 1, 1, &best_of, e) < 0)
+        return -1;
+    if (suffix && *suffix)
+        return api_fail(e, 400, "suffix",
+                        "Field 'suffix': fill-in-the-middle is not supported by this build");
+    const json_t *lp = field(body, "logprobs");
+    if (json_is_boolean(lp))
+        o->logprobs = json_is_true(lp);
+    else if (field_int(body, "logprobs", 0, 20, &n_top, e) < 0)
+        return -1;
+    else
+        o->logprobs = lp != NULL;
+    o->n_top = (unsigned)n_top;
+    if (field_bool(body, "echo", &o->echo, e) < 0)
+        return -1;
+    if (o->echo && o->logprobs)
+        return api_fail(e, 400, "echo",
+                        "Field 'echo': together with logprobs it is not supported by this build");
+    return 0;
+}
+
+void api_text(struct gateway *gw, struct http_req *r)
+{
+    struct params p;
+    struct api_err e;
+    struct answer_opts o = {.parallel_tools = true};
+    struct answer_prompt *prompts = NULL;
+    unsigned n = 0;
+    json_t *body = body_read(r);
+    if (!body)
+        return;
+    if (body_params(gw, body, &p, &e) || own_fields(body, &o, &e) ||
+        body_prompts(gw, field(body, "prompt"), "prompt", o.echo, &prompts, &n, &e)) {
+        params_fini(&p);
+        json_decref(body);
+        api_error_reply(r, &e);
+        return;
+    }
+    if (p.n_probs > 0 && !o.logprobs) {
+        o.logprobs = true;
+        o.n_top = (unsigned)p.n_probs;
+    }
+    json_decref(body);
+    answer_start(gw, r, &surface, &p, &o, prompts, n);
+    free(prompts);
+}

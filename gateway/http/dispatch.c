@@ -1,0 +1,186 @@
+#include "dispatch.h"
+
+#include "../api/api.h"
+#include "cors.h"
+#include "error.h"
+
+#include <string.h>
+
+enum method { GET = 1, POST = 2 };
+enum { PUBLIC = 1 /* no key */, LOCAL = 2 /* never waits for an engine */ };
+
+struct route {
+    const char *path; /* a trailing * takes the rest as an argument */
+    enum method method;
+    unsigned flags;
+    void (*fn)(struct gateway *gw, struct http_req *r);
+    void (*fn_arg)(struct gateway *gw, struct http_req *r, const char *arg);
+};
+
+static const struct route routes[] = {
+    {"/health", GET, PUBLIC | LOCAL, api_health, NULL},
+    {"/v1/health", GET, PUBLIC | LOCAL, api_health, NULL},
+    {"/v1/models", GET, PUBLIC | LOCAL, api_models, NULL},
+    {"/models", GET, PUBLIC | LOCAL, api_models, NULL},
+    {"/v1/models/*", GET, PUBLIC | LOCAL, NULL, api_model},
+    {"/models/*", GET, PUBLIC | LOCAL, NULL, api_model},
+    {"/metrics", GET, LOCAL, api_metrics, NULL},
+    {"/props", GET, LOCAL, api_props, NULL},
+    {"/props", POST, LOCAL, api_props_post, NULL},
+    {"/v1/chat/completions", POST, 0, api_chat, NULL},
+    {"/chat/completions", POST, 0, api_chat, NULL},
+    {"/v1/completions", POST, 0, api_text, NULL},
+    {"/completion", POST, 0, api_native, NULL},
+    {"/completions", POST, 0, api_native, NULL},
+    {"/tokenize", POST, LOCAL, api_tokenize, NULL},
+    {"/detokenize", POST, LOCAL, api_detokenize, NULL},
+    {"/apply-template", POST, LOCAL, api_apply_template, NULL},
+    {"/slots", GET, 0, api_slots, NULL},
+    {"/slots/*", POST, 0, NULL, api_slot_action},
+    {"/embedding", POST, LOCAL, api_unsupported, NULL},
+    {"/embeddings", POST, LOCAL, api_unsupported, NULL},
+    {"/v1/embeddings", POST, LOCAL, api_unsupported, NULL},
+    {"/infill", POST, LOCAL, api_unsupported, NULL},
+    {"/rerank", POST, LOCAL, api_unsupported, NULL},
+    {"/reranking", POST, LOCAL, api_unsupported, NULL},
+    {"/v1/rerank", POST, LOCAL, api_unsupported, NULL},
+    {"/v1/reranking", POST, LOCAL, api_unsupported, NULL},
+    {"/v1/responses", POST, LOCAL, api_unsupported, NULL},
+    {"/responses", POST, LOCAL, api_unsupported, NULL},
+    {"/v1/messages", POST, LOCAL, api_unsupported, NULL},
+};
+
+enum { N_ROUTES = sizeof routes / sizeof routes[0] };
+_Static_assert((int)N_ROUTES < (int)STATS_ENDPOINTS,
+               "every route has a number of its own, 0 is for the rest");
+
+const char *dispatch_endpoint(unsigned tag)
+{
+    return tag >= 1 && tag <= N_ROUTES ? routes[tag - 1].path : "other";
+}
+
+static bool fits(const char *pattern, const char *path, const char **arg)
+{
+    size_t n = strlen(pattern);
+    if (pattern[n - 1] != '*') {
+        *arg = NULL;
+        return strcmp(pattern, path) == 0;
+    }
+    *arg = path + n - 1;
+    return strncmp(pattern, path, n - 1) == 0 && path[n - 1];
+}
+
+static enum method method_of(const char *m)
+{
+    if (strcmp(m, "GET") == 0 || strcmp(m, "HEAD") == 0)
+        return GET;
+    return strcmp(m, "POST") == 0 ? POST : 0;
+}
+
+/* The route of a path and method; *known: methods that the path has. */
+static const struct route *find(const struct http_req *r, const char **arg, unsigned *known)
+{
+    enum method m = method_of(http_method(r));
+    *known = 0;
+    for (unsigned i = 0; i < N_ROUTES; i++) {
+        if (!fits(routes[i].path, http_path(r), arg))
+            continue;
+        *known |= routes[i].method;
+        if (routes[i].method == m)
+            return &routes[i];
+    }
+    return NULL;
+}
+
+/* Methods of one path share a number. */
+static int number_of(const struct route *to)
+{
+    if (!to)
+        return 0;
+    int i = 0;
+    while (strcmp(routes[i].path, to->path) != 0)
+        i++;
+    return i + 1;
+}
+
+static void not_found(struct http_req *r, unsigned known)
+{
+    struct api_err e;
+    if (known) {
+        http_set_header(r, "Allow",
+                        known == GET    ? "GET, HEAD, OPTIONS"
+                        : known == POST ? "POST, OPTIONS"
+                                        : "GET, HEAD, POST, OPTIONS");
+        api_fail(&e, 405, NULL, "Method Not Allowed");
+    } else {
+        api_fail(&e, 404, NULL, "File Not Found");
+    }
+    api_error_reply(r, &e);
+}
+
+static bool loading(struct gateway *gw, struct http_req *r)
+{
+    struct api_err e;
+    if (!gw->draining && !gw->orphaned && !router_loading(&gw->router))
+        return false;
+    router_unavailable(&gw->router, &e);
+    if (gw->draining || gw->orphaned)
+        http_set_header(r, "Connection", "close");
+    api_error_reply(r, &e);
+    return true;
+}
+
+static void on_head(void *arg, struct http_req *r)
+{
+    struct gateway *gw = arg;
+    const char *cors = vt_config_str(gw->cfg, VT_CFG_HTTP_CORS_ORIGINS), *rest;
+    unsigned known;
+    const struct route *to = find(r, &rest, &known);
+    http_set_tag(r, number_of(to));
+    if (strcmp(http_method(r), "OPTIONS") == 0) {
+        cors_preflight(r, cors);
+        return;
+    }
+    cors_headers(r, cors);
+    if (!(to && (to->flags & LOCAL)) && loading(gw, r))
+        return;
+    if (!(to && (to->flags & PUBLIC)) &&
+        !auth_ok(gw->auth, http_get_header(r, "Authorization"), http_get_header(r, "X-Api-Key"))) {
+        struct api_err e;
+        api_fail(&e, 401, NULL, "Invalid API Key");
+        api_error_reply(r, &e);
+        return;
+    }
+    if (!to)
+        not_found(r, known);
+}
+
+static void on_request(void *arg, struct http_req *r)
+{
+    struct gateway *gw = arg;
+    struct api_err e;
+    const char *rest;
+    unsigned known;
+    size_t n;
+    http_body(r, &n);
+    if (n == SIZE_MAX) {
+        api_fail(&e, 413, NULL, "the request body is larger than %lld MiB",
+                 (long long)vt_config_int(gw->cfg, VT_CFG_HTTP_MAX_BODY_MIB));
+        api_error_reply(r, &e);
+        return;
+    }
+    const struct route *to = find(r, &rest, &known);
+    if (!to)
+        not_found(r, known);
+    else if (to->fn)
+        to->fn(gw, r);
+    else
+        to->fn_arg(gw, r, rest);
+}
+
+static void on_status(void *arg, struct http_req *r, unsigned status)
+{
+    stats_response(&((struct gateway *)arg)->stats, (unsigned)http_tag(r), status);
+}
+
+const struct http_ops dispatch_ops = {on_head, on_request, on_status};

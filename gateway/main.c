@@ -1,0 +1,316 @@
+/* vitriol-gateway: HTTP in, frames to the engines. A child of vitriold. */
+#include "api/answer.h"
+#include "build_id.h"
+#include "gateway.h"
+#include "hash.h"
+#include "http/dispatch.h"
+#include "http/error.h"
+#include "sandbox.h"
+#include "telemetry.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    TICK_US = 250000,
+    TICKS_A_SECOND = 4,
+    START_US = 1000000, /* serve without routes after this long */
+    FLUSH_US = 1800000, /* for the last events to reach the clients */
+    MAX_HTTP_FDS = 16,
+    MAX_CONNECTIONS = 4096,
+};
+
+static uint64_t now_us(const struct gateway *gw)
+{
+    return vt_mono(&gw->clock);
+}
+
+/* ---- leaving ---- */
+
+static void leave(struct gateway *gw, const char *why, uint64_t within_us)
+{
+    struct api_err e;
+    gw->leave_by = now_us(gw) + within_us;
+    if (gw->http)
+        http_quiesce(gw->http);
+    api_fail(&e, 503, NULL, "%s", why);
+    e.retry_ms = 2000;
+    router_fail_all(&gw->router, &e);
+}
+
+static void check_leave(struct gateway *gw)
+{
+    if (!gw->leave_by)
+        return;
+    bool over = now_us(gw) >= gw->leave_by;
+    unsigned open = gw->http ? http_open_requests(gw->http) : 0;
+    if (open > 0 && !over)
+        return;
+    if (over && gw->draining && !gw->router.closed) { /* a drain's time is up: the rest is told */
+        leave(gw, "the server is restarting", FLUSH_US);
+        return;
+    }
+    if (!gw->orphaned) {
+        vt_enc_u64(vt_child_begin(gw->child, VT_F_BYE, 0), VT_BYE_REASON, 0);
+        vt_child_send(gw->child);
+    }
+    sd_event_exit(gw->ev, gw->exit_code);
+}
+
+static void on_orphan(void *arg)
+{
+    struct gateway *gw = arg;
+    gw->orphaned = true;
+    gw->exit_code = VT_EX_LOST_SUPERVISOR;
+    leave(gw, "the server was interrupted", FLUSH_US);
+}
+
+static void on_order(struct gateway *gw, const struct vt_frame *f)
+{
+    uint64_t verb = vt_frame_u64(f, VT_ORDER_VERB, 0);
+    uint64_t ms = vt_frame_u64(f, VT_ORDER_DEADLINE_MS, 10000);
+    struct vt_enc *e;
+    switch (verb) {
+    case VT_ORDER_DRAIN:
+        gw->draining = true;
+        gw->leave_by = now_us(gw) + ms * 1000;
+        if (gw->http)
+            http_quiesce(gw->http);
+        break;
+    case VT_ORDER_STOP:
+        gw->draining = true;
+        leave(gw, "the server is shutting down", ms * 1000 < FLUSH_US ? ms * 1000 : FLUSH_US);
+        break;
+    default: return;
+    }
+    e = vt_child_begin(gw->child, VT_F_ORDER_DONE, f->id);
+    vt_enc_u64(e, VT_ORDER_DONE_VERB, verb);
+    vt_enc_u64(e, VT_ORDER_DONE_OK, 1);
+    vt_child_send(gw->child);
+}
+
+/* ---- serving ---- */
+
+static int start_http(struct gateway *gw, struct vt_err *err)
+{
+    int fds[MAX_HTTP_FDS];
+    const struct http_limits lim = {
+        .max_body = (size_t)vt_config_int(gw->cfg, VT_CFG_HTTP_MAX_BODY_MIB) << 20,
+        .timeout_s = (unsigned)vt_config_int(gw->cfg, VT_CFG_HTTP_TIMEOUT_S),
+        .max_connections = MAX_CONNECTIONS,
+    };
+    for (int i = 0; i < gw->n_http_fds; i++)
+        fds[i] = VT_HTTP_FD0 + i;
+    return http_new(&gw->http, gw->ev, fds, gw->n_http_fds, &lim, &dispatch_ops, gw, gw->log, err);
+}
+
+/* Accepting begins when it is known what is there to serve: whoever waited in the listening socket meanwhile should not be
+ * told that a model loads which has been ready all along. */
+static void serve(struct gateway *gw)
+{
+    struct vt_err err;
+    if (gw->http || gw->leave_by)
+        return;
+    if (start_http(gw, &err)) {
+        vt_child_fatal(gw->child, &err);
+        sd_event_exit(gw->ev, vt_err_exit(&err));
+        return;
+    }
+    vt_child_begin(gw->child, VT_F_READY, 0);
+    vt_child_send(gw->child);
+    vt_log(gw->log, VT_LOG_INFO, "serving %s on %d listening socket(s)", gw->model.alias, gw->n_http_fds);
+}
+
+static void send_stats(struct gateway *gw)
+{
+    unsigned held;
+    uint64_t oldest;
+    unsigned open = router_open_jobs(&gw->router, &held, &oldest);
+    struct vt_enc *e = vt_child_begin(gw->child, VT_F_GW_STATS, 0);
+    vt_enc_u64(e, VT_GW_STATS_OPEN, open);
+    vt_enc_u64(e, VT_GW_STATS_HELD, held);
+    vt_enc_u64(e, VT_GW_STATS_QUEUE_OLDEST_MS, oldest ? (now_us(gw) - oldest) / 1000 : 0);
+    vt_child_send(gw->child);
+}
+
+static int on_tick(sd_event_source *src, uint64_t usec, void *arg)
+{
+    struct gateway *gw = arg;
+    gw->ticks++;
+    router_tick(&gw->router);
+    answers_ping(gw);
+    if (gw->welcome_us && now_us(gw) - gw->welcome_us > START_US)
+        serve(gw);
+    if (gw->ticks % TICKS_A_SECOND == 0 && !gw->orphaned)
+        send_stats(gw);
+    check_leave(gw);
+    sd_event_source_set_time_relative(src, gw->leave_by ? TICK_US / 10 : TICK_US);
+    return sd_event_source_set_enabled(src, SD_EVENT_ONESHOT);
+}
+
+/* ---- the lifeline and the links ---- */
+
+static void on_welcome(void *arg, const uint8_t instance[16])
+{
+    struct gateway *gw = arg;
+    vt_hex(instance, 16, gw->instance);
+    gw->welcome_us = now_us(gw);
+}
+
+static void on_lifeline(void *arg, const struct vt_frame *f)
+{
+    struct gateway *gw = arg;
+    switch (f->type) {
+    case VT_F_ROUTES:
+        router_routes(&gw->router, f);
+        serve(gw);
+        break;
+    case VT_F_INTERRUPTED: router_interrupted(&gw->router, f); break;
+    case VT_F_HOLD: router_hold(&gw->router, f); break;
+    case VT_F_ORDER: on_order(gw, f); break;
+    default: telemetry_frame(gw->telemetry, f, now_us(gw));
+    }
+}
+
+static void on_beat(void *arg, struct vt_enc *e)
+{
+    struct gateway *gw = arg;
+    unsigned held;
+    uint64_t oldest;
+    unsigned open = router_open_jobs(&gw->router, &held, &oldest);
+    vt_enc_u64(e, VT_BEAT_STEP, gw->ticks);
+    vt_enc_u64(e, VT_BEAT_IN_FLIGHT, open);
+}
+
+static void on_link_up(void *arg, struct vt_link *l, const char *peer_role, void *bulk, size_t bulk_bytes)
+{
+    router_link_up(&((struct gateway *)arg)->router, l);
+}
+
+static void on_link(void *arg, struct vt_link *l, const struct vt_frame *f)
+{
+    router_frame(&((struct gateway *)arg)->router, l, f);
+}
+
+static void on_link_down(void *arg, struct vt_link *l)
+{
+    router_link_down(&((struct gateway *)arg)->router, l);
+}
+
+static const struct vt_child_ops child_ops = {on_welcome, on_lifeline,  on_beat,  on_link_up,
+                                              on_link,    on_link_down, on_orphan};
+
+/* ---- main ---- */
+
+static enum vt_level level_of(const char *name)
+{
+    static const char *const names[] = {"error", "warning", "notice", "info", "debug"};
+    for (int i = 0; i < 5; i++)
+        if (strcmp(name, names[i]) == 0)
+            return (enum vt_level)(VT_LOG_ERR + i);
+    return VT_LOG_INFO;
+}
+
+static int check_sockets(int n, struct vt_err *err)
+{
+    if (n < 1 || n > MAX_HTTP_FDS)
+        return vt_fail(err, VT_E_USAGE,
+                       "--http-fds must be 1 to %d: vitriold hands the listening sockets over", MAX_HTTP_FDS);
+    for (int fd = VT_HTTP_FD0; fd < VT_HTTP_FD0 + n; fd++) {
+        int fl = fcntl(fd, F_GETFL);
+        /* Two generations may wait on one socket for a moment: who comes second must not block. */
+        if (fl < 0 || fcntl(fd, F_SETFL, fl | O_NONBLOCK) || fcntl(fd, F_SETFD, FD_CLOEXEC))
+            return vt_fail_errno(err, VT_E_USAGE, "descriptor %d is no listening socket", fd);
+    }
+    return 0;
+}
+
+static struct router_rules rules_of(const struct vt_config *c)
+{
+    return (struct router_rules){
+        .queue_max = (unsigned)vt_config_int(c, VT_CFG_GATEWAY_QUEUE_MAX),
+        .hold_s = (unsigned)vt_config_int(c, VT_CFG_GATEWAY_HOLD_S),
+        .resume_attempts = (unsigned)vt_config_int(c, VT_CFG_GATEWAY_RESUME_ATTEMPTS),
+        .resume_max_age_s = (unsigned)vt_config_int(c, VT_CFG_GATEWAY_RESUME_MAX_AGE_S),
+        .resume = vt_config_bool(c, VT_CFG_GATEWAY_RESUME),
+        .window = (uint32_t)vt_config_int(c, VT_CFG_ENGINE_CTX_TOKENS),
+        .slots = (uint32_t)vt_config_int(c, VT_CFG_ENGINE_SLOTS),
+    };
+}
+
+static int prepare(struct gateway *gw, const struct vt_child_args *a, struct vt_err *err)
+{
+    struct router_rules rules = rules_of(gw->cfg);
+    sd_event_source *tick;
+    gw->n_http_fds = a->http_fds;
+    gw->started = time(NULL);
+    snprintf(gw->build, sizeof gw->build, "%s", VT_BUILD_ID);
+    stats_init(&gw->stats);
+    router_init(&gw->router, &gw->clock, gw->log, &rules);
+    gw->telemetry = telemetry_new();
+    if (!gw->telemetry)
+        return vt_fail(err, VT_E_NOMEM, "out of memory");
+    if (check_sockets(a->http_fds, err) ||
+        auth_load(&gw->auth, vt_config_str(gw->cfg, VT_CFG_HTTP_API_KEYS_FILE), err) ||
+        model_load(&gw->model, vt_config_str(gw->cfg, VT_CFG_MODEL_PATH),
+                   vt_config_str(gw->cfg, VT_CFG_GATEWAY_ALIAS), err))
+        return -1;
+    if (gw->model.tmpl_error[0])
+        vt_log(gw->log, VT_LOG_WARNING, "the model's chat template cannot be used: %s", gw->model.tmpl_error);
+    int r = sd_event_new(&gw->ev);
+    if (r >= 0)
+        r = sd_event_add_time_relative(gw->ev, &tick, CLOCK_MONOTONIC, TICK_US, 10000, on_tick, gw);
+    if (r < 0)
+        return vt_fail(err, VT_E_OS, "cannot make an event loop: %s", strerror(-r));
+    sd_event_source_set_floating(tick, 1);
+    sd_event_source_unref(tick);
+    if (sandbox_enter(err))
+        return -1;
+    return vt_child_new(&gw->child, gw->ev, a, "gateway", 0, &child_ops, gw, gw->log, &gw->clock, err);
+}
+
+static void fini(struct gateway *gw)
+{
+    http_free(gw->http);
+    vt_child_free(gw->child);
+    telemetry_free(gw->telemetry);
+    auth_free(gw->auth);
+    model_fini(&gw->model);
+    sd_event_unref(gw->ev);
+    vt_log_free(gw->log);
+    vt_config_free(gw->cfg);
+}
+
+int main(int argc, char **argv)
+{
+    static const int guarded[] = {SIGTERM, SIGINT, SIGHUP};
+    struct gateway gw = {.clock = vt_clock_real()};
+    struct vt_child_args args;
+    struct vt_err err;
+    sigset_t set;
+    int code;
+    sigemptyset(&set); /* before the log's thread, which would else take them */
+    for (size_t i = 0; i < sizeof guarded / sizeof guarded[0]; i++)
+        sigaddset(&set, guarded[i]);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    gw.cfg = vt_config_new();
+    if (!gw.cfg || vt_child_args(&args, argc, argv, gw.cfg, &err)) {
+        fprintf(stderr, "vitriol-gateway: %s\n", gw.cfg ? err.text : "out of memory");
+        vt_config_free(gw.cfg);
+        return gw.cfg ? vt_err_exit(&err) : VT_EX_OS;
+    }
+    gw.log = vt_log_new("gateway", VT_SINK_STDERR, level_of(vt_config_str(gw.cfg, VT_CFG_LOG_LEVEL)), 0);
+    if (prepare(&gw, &args, &err)) {
+        vt_log(gw.log, VT_LOG_ERR, "%s", err.text);
+        code = vt_err_exit(&err);
+    } else {
+        code = sd_event_loop(gw.ev);
+    }
+    fini(&gw);
+    return code < 0 ? VT_EX_INTERNAL : code;
+}

@@ -1,0 +1,34 @@
+/* Model facts: what the gateway knows of the served file (name, tokenizer, chat template, figures for /v1/models and
+ * /props), read once at start. Immutable afterwards. */
+#ifndef MODEL_H
+#define MODEL_H
+
+#include "err.h"
+#include "gguf.h"
+#include "template/jinja.h"
+#include "tokenizer.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct model {
+    char alias[128]; /* what clients call it */
+    char path[4096];
+    char name[128]; /* general.name, or the file's */
+    char arch[64], ftype[48], vocab[32];
+    struct tok *tok;
+    struct jinja *tmpl; /* NULL: the file has none, or it does not parse (tmpl_error) */
+    char *tmpl_text;    /* NUL-terminated, NULL when there is none */
+    char tmpl_error[256];
+    uint64_t n_ctx_train, n_embd, n_params, bytes;
+    int64_t created;      /* wall seconds of the start */
+    size_t longest_token; /* bytes */
+};
+
+int model_load(struct model *m, const char *path, const char *alias, struct vt_err *err);
+void model_fini(struct model *m);
+
+/* Text of an id as a client reads it: nothing for the end of a turn and for control tokens. */
+const uint8_t *model_piece(const struct model *m, uint32_t id, size_t *len);
+
+#endif

@@ -1,0 +1,82 @@
+/* Job: one sequence that an engine generates for one client, over however many engine generations that takes. */
+#ifndef JOB_H
+#define JOB_H
+
+#include "../http/error.h"
+#include "../stream/transcript.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct router;
+struct engine;
+struct vt_link;
+
+enum job_why {
+    JOB_EOS,     /* the model ended its turn */
+    JOB_LENGTH,  /* max_new, or the window is full */
+    JOB_STOPPED, /* its owner had enough (job_stop) */
+    JOB_FAILED,  /* err says why */
+};
+
+struct job_ops {
+    void (*accepted)(void *arg);                                /* once: an engine has taken it */
+    void (*progress)(void *arg, uint32_t done, uint32_t total); /* prompt evaluation */
+    void (*tokens)(void *arg, size_t from); /* the transcript has grown, from is the first new id */
+    void (*done)(void *arg, enum job_why why,
+                 const struct api_err *err); /* once; the job may be freed in it */
+};
+
+struct job_sampling {
+    double temperature, top_p, min_p, repeat_penalty, presence, frequency;
+    int64_t top_k, repeat_last_n, min_keep, seed; /* seed -1: draw one */
+    bool ignore_eos;
+    const uint32_t *bias_ids; /* borrowed for the job's life */
+    const float *bias;
+    size_t n_bias;
+};
+
+enum job_state {
+    JOB_HELD,      /* no engine has it; none has had it */
+    JOB_SUBMITTED, /* sent, no answer yet */
+    JOB_RUNNING,   /* accepted */
+    JOB_PARKED,    /* its engine went away: waits for the next one */
+    JOB_ATTACHING, /* its link went away, its engine did not */
+    JOB_STOPPING,  /* cancel sent on behalf of the owner, DONE is awaited for its figures */
+    JOB_OVER,
+};
+
+struct job {
+    /* set by the owner before router_start */
+    const struct job_ops *ops;
+    void *arg;
+    struct transcript tr;
+    struct job_sampling sampling;
+    uint32_t max_new;
+    int32_t slot; /* -1: any */
+    bool reuse;
+    const char *label; /* for the log: the answer's id */
+
+    /* the router's */
+    struct router *router;
+    uint8_t rid[16];
+    uint64_t handle;
+    enum job_state state;
+    struct vt_link *link;
+    uint32_t link_id; /* also after the link is gone */
+    char engine[65];
+    uint64_t engine_gen;
+    unsigned attempts, resumes;
+    bool told_accepted, blocked; /* blocked: wait until something changes before trying again */
+    uint64_t retry_at;
+    uint64_t granted, received; /* credit of the present submit */
+    bool credit_due;
+    uint64_t created_us, held_us, accepted_us, first_us, last_us, ended_us;
+    uint64_t seed;
+    uint32_t on_slot, reused, resume_reused, queue_pos;
+    uint64_t queue_us, prefill_us, decode_us; /* as the engine measured them; 0 = unknown */
+    uint32_t drafted, draft_accepted;
+    struct job *prev, *next;
+};
+
+#endif

@@ -1,0 +1,161 @@
+#include "job_frames.h"
+
+#include "hash.h"
+#include "router.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { MAX_TOP = 128 };
+static const char tenant[] = "default";
+
+/* Ids travel as little-endian bytes; this is what they are in memory on every machine we run on. */
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "ids are sent as they lie");
+
+static void put_sampling(struct vt_enc *e, const struct job *j)
+{
+    const struct job_sampling *s = &j->sampling;
+    unsigned n = 9 + (s->seed >= 0) + s->ignore_eos + (s->n_bias > 0 ? 2 : 0);
+    vt_enc_map(e, VT_SUBMIT_SAMPLING, n);
+    const struct {
+        unsigned key;
+        double v;
+    } f[] = {{VT_SAMPLING_TOP_P, s->top_p},
+             {VT_SAMPLING_MIN_P, s->min_p},
+             {VT_SAMPLING_REPEAT_PENALTY, s->repeat_penalty},
+             {VT_SAMPLING_PRESENCE, s->presence},
+             {VT_SAMPLING_FREQUENCY, s->frequency}};
+    vt_enc_put_u64(e, VT_SAMPLING_TEMPERATURE);
+    vt_enc_put_f64(e, s->temperature);
+    vt_enc_put_u64(e, VT_SAMPLING_TOP_K);
+    vt_enc_put_u64(e, (uint64_t)s->top_k);
+    for (size_t i = 0; i < sizeof f / sizeof f[0]; i++) {
+        vt_enc_put_u64(e, f[i].key);
+        vt_enc_put_f64(e, f[i].v);
+    }
+    vt_enc_put_u64(e, VT_SAMPLING_REPEAT_LAST_N);
+    vt_enc_put_i64(e, s->repeat_last_n);
+    vt_enc_put_u64(e, VT_SAMPLING_MIN_KEEP);
+    vt_enc_put_u64(e, (uint64_t)s->min_keep);
+    if (s->seed >= 0) {
+        vt_enc_put_u64(e, VT_SAMPLING_SEED);
+        vt_enc_put_u64(e, (uint64_t)s->seed);
+    }
+    if (s->ignore_eos) {
+        vt_enc_put_u64(e, VT_SAMPLING_IGNORE_EOS);
+        vt_enc_put_u64(e, 1);
+    }
+    if (s->n_bias > 0) {
+        vt_enc_put_u64(e, VT_SAMPLING_BIAS_IDS);
+        vt_enc_put_bin(e, s->bias_ids, s->n_bias * sizeof *s->bias_ids);
+        vt_enc_put_u64(e, VT_SAMPLING_BIAS);
+        vt_enc_put_bin(e, s->bias, s->n_bias * sizeof *s->bias);
+    }
+}
+
+static void put_resume(struct vt_enc *e, const struct job *j)
+{
+    vt_enc_map(e, VT_SUBMIT_RESUME, 3);
+    vt_enc_put_u64(e, VT_RESUME_EMITTED);
+    vt_enc_put_bin(e, j->tr.ids, j->tr.n * sizeof *j->tr.ids);
+    vt_enc_put_u64(e, VT_RESUME_ATTEMPT);
+    vt_enc_put_u64(e, j->attempts);
+    vt_enc_put_u64(e, VT_RESUME_SEED);
+    vt_enc_put_u64(e, j->seed);
+}
+
+int job_send_submit(const struct job *j, struct vt_link *l, struct vt_err *err)
+{
+    uint8_t sha[VT_SHA256_LEN];
+    struct vt_enc *e = vt_link_begin(l, VT_F_SUBMIT, j->handle);
+    vt_sha256(j->tr.prompt, j->tr.n_prompt * sizeof *j->tr.prompt, sha);
+    vt_enc_bin(e, VT_SUBMIT_RID, j->rid, sizeof j->rid);
+    vt_enc_u64(e, VT_SUBMIT_OP, 0);
+    vt_enc_str(e, VT_SUBMIT_TENANT, tenant);
+    vt_enc_i64(e, VT_SUBMIT_SLOT, j->slot);
+    vt_enc_bin(e, VT_SUBMIT_ITEMS, j->tr.prompt, j->tr.n_prompt * sizeof *j->tr.prompt);
+    vt_enc_u64(e, VT_SUBMIT_MAX_NEW, j->max_new);
+    put_sampling(e, j);
+    if (j->tr.logprobs)
+        vt_enc_u64(e, VT_SUBMIT_LOGPROBS, j->tr.n_top + 1);
+    vt_enc_u64(e, VT_SUBMIT_CREDIT, ROUTER_CREDIT);
+    vt_enc_bin(e, VT_SUBMIT_PROMPT_SHA, sha, sizeof sha);
+    vt_enc_u64(e, VT_SUBMIT_REUSE, j->reuse);
+    if (j->told_accepted)
+        put_resume(e, j);
+    return vt_link_send(l, err);
+}
+
+int job_send_attach(const struct job *j, struct vt_link *l)
+{
+    struct vt_enc *e = vt_link_begin(l, VT_F_ATTACH, j->handle);
+    vt_enc_bin(e, VT_ATTACH_RID, j->rid, sizeof j->rid);
+    vt_enc_u64(e, VT_ATTACH_NEXT, j->tr.n);
+    return vt_link_send(l, NULL);
+}
+
+int job_send_cancel(struct vt_link *l, uint64_t handle, uint8_t why)
+{
+    vt_enc_u64(vt_link_begin(l, VT_F_CANCEL, handle), VT_CANCEL_WHY, why);
+    return vt_link_send(l, NULL);
+}
+
+int job_send_credit(struct vt_link *l, uint64_t handle, uint32_t add)
+{
+    vt_enc_u64(vt_link_begin(l, VT_F_CREDIT, handle), VT_CREDIT_ADD, add);
+    return vt_link_send(l, NULL);
+}
+
+int job_send_slots_ask(struct vt_link *l, uint64_t id)
+{
+    vt_link_begin(l, VT_F_SLOTS_ASK, id);
+    return vt_link_send(l, NULL);
+}
+
+int job_send_slot_op(struct vt_link *l, uint64_t id, uint32_t slot, unsigned verb, const char *name)
+{
+    struct vt_enc *e = vt_link_begin(l, VT_F_SLOT_OP, id);
+    vt_enc_u64(e, VT_SLOT_OP_SLOT, slot);
+    vt_enc_u64(e, VT_SLOT_OP_VERB, verb);
+    if (name)
+        vt_enc_str(e, VT_SLOT_OP_NAME, name);
+    vt_enc_str(e, VT_SLOT_OP_TENANT, tenant);
+    return vt_link_send(l, NULL);
+}
+
+static unsigned read_top(const msgpack_object_array *list, unsigned i, struct transcript_top *top)
+{
+    const msgpack_object_array *row = list ? vt_array_array(list, i) : NULL;
+    unsigned n = 0;
+    for (unsigned k = 0; row && k + 1 < row->size && n < MAX_TOP; k += 2, n++) {
+        top[n].id = (uint32_t)vt_array_u64(row, k, 0);
+        top[n].logprob = (float)vt_array_f64(row, k + 1, 0);
+    }
+    return n;
+}
+
+int job_take_tokens(struct job *j, const struct vt_frame *f)
+{
+    size_t bytes, lp_bytes;
+    const uint8_t *ids = vt_frame_bin(f, VT_TOKENS_IDS, &bytes);
+    const uint8_t *lps = vt_frame_bin(f, VT_TOKENS_LOGPROBS, &lp_bytes);
+    const msgpack_object_array *tops = vt_frame_array(f, VT_TOKENS_TOP);
+    size_t n = bytes / 4;
+    if (bytes % 4 != 0 || n > UINT16_MAX || (lps && lp_bytes != bytes))
+        return -1;
+    int64_t known = transcript_known(&j->tr, vt_frame_u64(f, VT_TOKENS_FIRST, 0), n);
+    if (known < 0)
+        return -1;
+    for (size_t i = (size_t)known; i < n; i++) {
+        struct transcript_top top[MAX_TOP];
+        uint32_t id;
+        float lp = 0;
+        memcpy(&id, ids + 4 * i, 4);
+        if (lps)
+            memcpy(&lp, lps + 4 * i, 4);
+        unsigned n_top = j->tr.n_top > 0 ? read_top(tops, (unsigned)i, top) : 0;
+        if (transcript_push(&j->tr, id, lp, top, n_top))
+            return -1;
+    }
+    return (int)n;
+}

@@ -1,0 +1,20 @@
+/* The frames of a job, packed and unpacked. Sends return 0, or -1 when the link does not take the frame now. */
+#ifndef JOB_FRAMES_H
+#define JOB_FRAMES_H
+
+#include "frame.h"
+#include "job.h"
+#include "link.h"
+
+/* The whole request; with what has been emitted when it ran before. err: VT_E_BUSY means later. */
+int job_send_submit(const struct job *j, struct vt_link *l, struct vt_err *err);
+int job_send_attach(const struct job *j, struct vt_link *l);
+int job_send_cancel(struct vt_link *l, uint64_t handle, uint8_t why);
+int job_send_credit(struct vt_link *l, uint64_t handle, uint32_t add);
+int job_send_slots_ask(struct vt_link *l, uint64_t id);
+int job_send_slot_op(struct vt_link *l, uint64_t id, uint32_t slot, unsigned verb, const char *name);
+
+/* Appends the ids of a TOKENS frame that are new. Returns how many ids the frame held, or -1: a gap, nonsense, or memory. */
+int job_take_tokens(struct job *j, const struct vt_frame *f);
+
+#endif

@@ -1,0 +1,605 @@
+#include "test_boss.h"
+
+#include "handshake.h"
+#include "hash.h"
+#include "link.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static char dir[64];
+
+uint64_t test_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000 + (uint64_t)t.tv_nsec / 1000000;
+}
+
+/* ---- frames to the gateway ---- */
+
+static void send_life(struct boss *b)
+{
+    struct vt_err err;
+    if (vt_enc_end(&b->enc, &err) || vt_sock_send(b->life, b->enc.buf, b->enc.len, &err))
+        fail_msg("%s", err.text);
+}
+
+static bool send_data(struct boss *b)
+{
+    struct vt_err err;
+    if (vt_enc_end(&b->enc, &err))
+        fail_msg("%s", err.text);
+    return vt_sock_send(b->data, b->enc.buf, b->enc.len, &err) == 0;
+}
+
+void boss_routes(struct boss *b, unsigned state)
+{
+    vt_enc_begin(&b->enc, VT_F_ROUTES, 0, BOSS_LIFE_LINK);
+    vt_enc_u64(&b->enc, VT_ROUTES_EPOCH, 1);
+    vt_enc_array(&b->enc, VT_ROUTES_LIST, 1);
+    vt_enc_put_array(&b->enc, 11);
+    vt_enc_put_str(&b->enc, "engine0");
+    vt_enc_put_u64(&b->enc, b->gen);
+    vt_enc_put_u64(&b->enc, state == VT_CHILD_READY ? b->link : 0);
+    vt_enc_put_u64(&b->enc, state);
+    vt_enc_put_u64(&b->enc, 1024);
+    vt_enc_put_u64(&b->enc, 2);
+    vt_enc_put_u64(&b->enc, 1);
+    vt_enc_put_str(&b->enc, "tiny");
+    vt_enc_put_u64(&b->enc, state == VT_CHILD_READY ? 0 : 1500);
+    vt_enc_put_str(&b->enc, "fp-test");
+    vt_enc_put_u64(&b->enc, 500);
+    send_life(b);
+}
+
+void boss_hold(struct boss *b, bool on)
+{
+    vt_enc_begin(&b->enc, VT_F_HOLD, 0, BOSS_LIFE_LINK);
+    vt_enc_u64(&b->enc, VT_HOLD_ON, on);
+    send_life(b);
+}
+
+void boss_order(struct boss *b, unsigned verb, unsigned deadline_ms)
+{
+    vt_enc_begin(&b->enc, VT_F_ORDER, 1, BOSS_LIFE_LINK);
+    vt_enc_u64(&b->enc, VT_ORDER_VERB, verb);
+    vt_enc_u64(&b->enc, VT_ORDER_DEADLINE_MS, deadline_ms);
+    send_life(b);
+}
+
+/* ---- the engine ---- */
+
+struct boss_request *boss_last(struct boss *b)
+{
+    struct boss_request *last = NULL;
+    for (int i = 0; i < BOSS_REQUESTS; i++)
+        if (b->req[i].used && (!last || b->req[i].id > last->id))
+            last = &b->req[i];
+    assert_non_null(last);
+    return last;
+}
+
+static struct boss_request *request(struct boss *b, uint64_t id)
+{
+    for (int i = 0; i < BOSS_REQUESTS; i++)
+        if (b->req[i].used && b->req[i].id == id)
+            return &b->req[i];
+    return NULL;
+}
+
+static void accepted(struct boss *b, struct boss_request *q)
+{
+    vt_enc_begin(&b->enc, VT_F_ACCEPTED, q->id, b->link);
+    vt_enc_u64(&b->enc, VT_ACCEPTED_SLOT, 0);
+    vt_enc_u64(&b->enc, VT_ACCEPTED_REUSED, q->has_resume ? q->n_prompt : 0);
+    vt_enc_u64(&b->enc, VT_ACCEPTED_SEED, q->has_resume ? q->seed : 4242);
+    send_data(b);
+    vt_enc_begin(&b->enc, VT_F_PREFILL, q->id, b->link);
+    vt_enc_u64(&b->enc, VT_PREFILL_DONE, q->n_prompt);
+    vt_enc_u64(&b->enc, VT_PREFILL_TOTAL, q->n_prompt);
+    send_data(b);
+}
+
+static void on_submit(struct boss *b, const struct vt_frame *f)
+{
+    struct boss_request *q = NULL;
+    size_t n;
+    b->submits++;
+    if (b->refuse_full) {
+        vt_enc_begin(&b->enc, VT_F_REFUSED, f->id, b->link);
+        vt_enc_u64(&b->enc, VT_KEY_CODE, VT_E_QUEUE_FULL);
+        vt_enc_str(&b->enc, VT_KEY_TEXT, "the queue is full");
+        vt_enc_u64(&b->enc, VT_KEY_RETRY_MS, 2500);
+        send_data(b);
+        return;
+    }
+    for (int i = 0; i < BOSS_REQUESTS && !q; i++)
+        if (!b->req[i].used)
+            q = &b->req[i];
+    assert_non_null(q);
+    memset(q, 0, sizeof *q);
+    q->used = true;
+    q->id = f->id;
+    memcpy(q->rid, vt_frame_bin_n(f, VT_SUBMIT_RID, 16), 16);
+    const uint8_t *items = vt_frame_bin(f, VT_SUBMIT_ITEMS, &n);
+    assert_true(n <= sizeof q->prompt);
+    memcpy(q->prompt, items, n);
+    q->n_prompt = n / 4;
+    q->max_new = vt_frame_u64(f, VT_SUBMIT_MAX_NEW, 0);
+    q->logprobs = vt_frame_u64(f, VT_SUBMIT_LOGPROBS, 0);
+    q->temperature = vt_map_f64(vt_frame_map(f, VT_SUBMIT_SAMPLING), VT_SAMPLING_TEMPERATURE, -1);
+    const msgpack_object_map *resume = vt_frame_map(f, VT_SUBMIT_RESUME);
+    if (resume) {
+        const uint8_t *em = vt_map_bin(resume, VT_RESUME_EMITTED, &n);
+        q->has_resume = true;
+        q->resumed_from = q->sent = n / 4;
+        q->attempt = vt_map_u64(resume, VT_RESUME_ATTEMPT, 0);
+        q->seed = vt_map_u64(resume, VT_RESUME_SEED, 0);
+        for (size_t i = 0; i < n / 4; i++) { /* exactly what was sent before */
+            uint32_t id;
+            memcpy(&id, em + 4 * i, 4);
+            assert_int_equal(id, (uint8_t)b->answer[i]);
+        }
+    }
+    q->credit = q->sent + vt_frame_u64(f, VT_SUBMIT_CREDIT, 256);
+    if (!b->mute)
+        accepted(b, q);
+}
+
+static void done(struct boss *b, struct boss_request *q, unsigned reason)
+{
+    vt_enc_begin(&b->enc, VT_F_DONE, q->id, b->link);
+    vt_enc_u64(&b->enc, VT_DONE_REASON, reason);
+    vt_enc_u64(&b->enc, VT_DONE_EMITTED, q->sent);
+    vt_enc_map(&b->enc, VT_DONE_USAGE, 3);
+    vt_enc_put_u64(&b->enc, VT_USAGE_PROMPT);
+    vt_enc_put_u64(&b->enc, q->n_prompt);
+    vt_enc_put_u64(&b->enc, VT_USAGE_PREFILL_US);
+    vt_enc_put_u64(&b->enc, 2000);
+    vt_enc_put_u64(&b->enc, VT_USAGE_DECODE_US);
+    vt_enc_put_u64(&b->enc, 5000);
+    send_data(b);
+    q->used = false;
+}
+
+static void put_top(struct vt_enc *e, uint32_t id, unsigned n)
+{
+    vt_enc_array(e, VT_TOKENS_TOP, 1);
+    vt_enc_put_array(e, 2 * n);
+    for (unsigned i = 0; i < n; i++) {
+        vt_enc_put_u64(e, id + i);
+        vt_enc_put_f64(e, -0.5 - i);
+    }
+}
+
+static bool send_token(struct boss *b, struct boss_request *q)
+{
+    uint64_t from = q->sent > b->skip ? q->sent - b->skip : 0;
+    uint32_t ids[64];
+    unsigned n = 0;
+    float lp[64];
+    for (uint64_t i = from; i <= q->sent && n < 64; i++, n++) {
+        ids[n] = (uint8_t)b->answer[i];
+        lp[n] = -0.25f;
+    }
+    vt_enc_begin(&b->enc, VT_F_TOKENS, q->id, b->link);
+    vt_enc_u64(&b->enc, VT_TOKENS_FIRST, from);
+    vt_enc_bin(&b->enc, VT_TOKENS_IDS, ids, n * 4);
+    if (q->logprobs > 0)
+        vt_enc_bin(&b->enc, VT_TOKENS_LOGPROBS, lp, n * 4);
+    if (q->logprobs > 1)
+        put_top(&b->enc, ids[0], (unsigned)q->logprobs - 1);
+    return send_data(b);
+}
+
+static void generate(struct boss *b)
+{
+    if (!b->data_up || b->mute)
+        return;
+    for (int i = 0; i < BOSS_REQUESTS; i++) {
+        struct boss_request *q = &b->req[i];
+        uint64_t all = strlen(b->answer), stop = q->max_new < all ? q->max_new : all;
+        if (!q->used)
+            continue;
+        for (int burst = 0; burst < 16 && q->sent < stop && q->sent < b->stop_at && q->sent < q->credit;
+             burst++) {
+            if (!send_token(b, q))
+                return;
+            q->sent++;
+        }
+        if (q->sent == stop && b->stop_at >= stop)
+            done(b, q, stop == all ? 0 : 2);
+    }
+}
+
+static void on_attach(struct boss *b, const struct vt_frame *f)
+{
+    struct boss_request *q = NULL;
+    for (int i = 0; i < BOSS_REQUESTS; i++)
+        if (b->req[i].used && memcmp(b->req[i].rid, vt_frame_bin_n(f, VT_ATTACH_RID, 16), 16) == 0)
+            q = &b->req[i];
+    vt_enc_begin(&b->enc, VT_F_ATTACHED, f->id, b->link);
+    vt_enc_u64(&b->enc, VT_ATTACHED_FOUND, q != NULL);
+    vt_enc_u64(&b->enc, VT_ATTACHED_FROM, vt_frame_u64(f, VT_ATTACH_NEXT, 0));
+    send_data(b);
+    if (!q)
+        return;
+    q->id = f->id;
+    q->sent = vt_frame_u64(f, VT_ATTACH_NEXT, 0);
+    q->credit = q->sent + 256;
+}
+
+static void on_data(struct boss *b, const struct vt_frame *f)
+{
+    struct vt_err err;
+    struct boss_request *q;
+    const struct vt_hello want = {.nonce = b->link_nonce, .pid = (uint32_t)b->gateway};
+    switch (f->type) {
+    case VT_F_HELLO:
+        if (vt_hello_check(f, &want, &err))
+            fail_msg("%s", err.text);
+        assert_int_equal(vt_welcome_pack(&b->enc, b->nonce, 1000, 8 << 20, b->link, &err), 0);
+        assert_int_equal(vt_sock_send(b->data, b->enc.buf, b->enc.len, &err), 0);
+        b->data_up = true;
+        break;
+    case VT_F_SUBMIT: on_submit(b, f); break;
+    case VT_F_CREDIT:
+        q = request(b, f->id);
+        if (q)
+            q->credit += vt_frame_u64(f, VT_CREDIT_ADD, 0);
+        break;
+    case VT_F_CANCEL:
+        b->cancels++;
+        q = request(b, f->id);
+        if (q) {
+            q->cancelled = true;
+            done(b, q, 3);
+        }
+        break;
+    case VT_F_ATTACH: on_attach(b, f); break;
+    case VT_F_SLOTS_ASK:
+        vt_enc_begin(&b->enc, VT_F_SLOTS, f->id, b->link);
+        vt_enc_array(&b->enc, VT_SLOTS_LIST, 1);
+        vt_enc_put_array(&b->enc, 3);
+        vt_enc_put_u64(&b->enc, 0);
+        vt_enc_put_u64(&b->enc, 0);
+        vt_enc_put_u64(&b->enc, 12);
+        send_data(b);
+        break;
+    case VT_F_SLOT_OP:
+        vt_enc_begin(&b->enc, VT_F_SLOT_OP_DONE, f->id, b->link);
+        vt_enc_u64(&b->enc, VT_SLOT_OP_DONE_OK, 1);
+        vt_enc_u64(&b->enc, VT_SLOT_OP_DONE_TOKENS, 12);
+        vt_enc_u64(&b->enc, VT_SLOT_OP_DONE_BYTES, 3456);
+        send_data(b);
+        break;
+    default: break;
+    }
+}
+
+static void on_life(struct boss *b, const struct vt_frame *f)
+{
+    struct vt_err err;
+    if (f->type == VT_F_HELLO && !b->welcomed) {
+        assert_int_equal(vt_welcome_pack(&b->enc, b->nonce, 1000, 1 << 20, BOSS_LIFE_LINK, &err), 0);
+        assert_int_equal(vt_sock_send(b->life, b->enc.buf, b->enc.len, &err), 0);
+        b->welcomed = true;
+    } else if (f->type == VT_F_READY) {
+        b->ready = true;
+    } else if (f->type == VT_F_GW_STATS) {
+        b->held = vt_frame_u64(f, VT_GW_STATS_HELD, 0);
+    } else if (f->type == VT_F_FATAL) {
+        char text[512];
+        fail_msg("gateway: %s", vt_frame_str(f, VT_KEY_TEXT, text, sizeof text));
+    }
+}
+
+static void take(struct boss *b, struct vt_sock *s, size_t max,
+                 void (*fn)(struct boss *, const struct vt_frame *))
+{
+    uint8_t *buf;
+    size_t len;
+    struct vt_frame f;
+    struct vt_err err;
+    for (int i = 0; s && i < 64 && vt_sock_recv(s, &buf, &len) == 1; i++) {
+        if (vt_frame_open(&f, buf, len, max, &err))
+            fail_msg("%s", err.text);
+        fn(b, &f);
+        vt_frame_close(&f);
+        vt_sock_msg_free(buf, len);
+    }
+}
+
+static void turn(struct boss *b)
+{
+    if (b->life)
+        take(b, b->life, 1 << 20, on_life);
+    take(b, b->data, 8 << 20, on_data);
+    generate(b);
+}
+
+void boss_run(struct boss *b, int ms)
+{
+    for (uint64_t end = test_ms() + (uint64_t)ms; test_ms() < end; usleep(1000))
+        turn(b);
+}
+
+static void link_open(struct boss *b)
+{
+    struct vt_err err;
+    struct vt_sock_opts o = {
+        .max_frame = 8 << 20, .queue = 256, .peer_uid = geteuid(), .peer_pid = b->gateway};
+    b->link = ++b->next_link;
+    b->data_up = false;
+    snprintf(b->data_path, sizeof b->data_path, "%s/d.%08x", dir, b->link);
+    if (vt_sock_listen(&b->data, b->data_path, &o, &err))
+        fail_msg("%s", err.text);
+    vt_random(b->link_nonce, sizeof b->link_nonce);
+    vt_enc_begin(&b->enc, VT_F_LINK_OPEN, 0, BOSS_LIFE_LINK);
+    vt_enc_u64(&b->enc, VT_LINK_OPEN_LINK, b->link);
+    vt_enc_str(&b->enc, VT_LINK_OPEN_PATH, b->data_path);
+    vt_enc_u64(&b->enc, VT_LINK_OPEN_SIDE, 1);
+    vt_enc_str(&b->enc, VT_LINK_OPEN_PEER_ROLE, "engine");
+    vt_enc_u64(&b->enc, VT_LINK_OPEN_PEER_PID, (uint64_t)getpid());
+    vt_enc_bin(&b->enc, VT_LINK_OPEN_NONCE, b->link_nonce, 16);
+    send_life(b);
+    for (int i = 0; i < 300 && !b->data_up; i++)
+        boss_run(b, 10);
+    assert_true(b->data_up);
+}
+
+void boss_engine_up(struct boss *b)
+{
+    b->gen++;
+    memset(b->req, 0, sizeof b->req);
+    link_open(b);
+    boss_routes(b, VT_CHILD_READY);
+    for (int i = 0; i < 200 && !b->ready; i++)
+        boss_run(b, 10);
+    assert_true(b->ready);
+    boss_run(b, 20);
+}
+
+void boss_relink(struct boss *b)
+{
+    link_open(b);
+    boss_routes(b, VT_CHILD_READY);
+    boss_run(b, 20);
+}
+
+void boss_drop_link(struct boss *b)
+{
+    vt_sock_close(b->data);
+    b->data = NULL;
+    b->data_up = false;
+    unlink(b->data_path);
+}
+
+void boss_engine_dies(struct boss *b, bool resume)
+{
+    uint32_t link = b->link;
+    boss_drop_link(b);
+    vt_enc_begin(&b->enc, VT_F_INTERRUPTED, 0, BOSS_LIFE_LINK);
+    vt_enc_u64(&b->enc, VT_INTERRUPTED_LINK, link);
+    vt_enc_u64(&b->enc, VT_INTERRUPTED_RESUME, resume);
+    vt_enc_u64(&b->enc, VT_INTERRUPTED_RETRY_MS, 1200);
+    send_life(b);
+    boss_routes(b, VT_CHILD_BACKOFF);
+    boss_run(b, 50);
+}
+
+/* ---- the process ---- */
+
+static int listen_any(uint16_t *port)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t n = sizeof a;
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_true(fd >= 0 && bind(fd, (struct sockaddr *)&a, n) == 0 && listen(fd, 64) == 0);
+    getsockname(fd, (struct sockaddr *)&a, &n);
+    *port = ntohs(a.sin_port);
+    return fd;
+}
+
+static void child(struct boss *b, int nonce, int http, const char *const *sets)
+{
+    const char *argv[64] = {"vitriol-gateway", "--name",     "gateway",    "--gen", "3",
+                            "--lifeline",      b->life_path, "--http-fds", "1"};
+    int n = 9;
+    char model[160];
+    snprintf(model, sizeof model, "model.path=%s", test_model(dir));
+    argv[n++] = "--set";
+    argv[n++] = model;
+    for (; sets && *sets; sets++) {
+        argv[n++] = "--set";
+        argv[n++] = *sets;
+    }
+    /* Out of the way first: both numbers may be taken by the other. */
+    int a = fcntl(nonce, F_DUPFD, 20), c = fcntl(http, F_DUPFD, 20);
+    dup2(a, VT_NONCE_FD);
+    dup2(c, VT_HTTP_FD0);
+    close(a);
+    close(c);
+    execv(getenv("VT_GATEWAY"), (char **)argv);
+    _exit(127);
+}
+
+void boss_start(struct boss *b, const char *const *sets)
+{
+    static int serial;
+    struct vt_err err;
+    int p[2];
+    if (!dir[0]) {
+        snprintf(dir, sizeof dir, "/tmp/vtgw-XXXXXX");
+        assert_non_null(mkdtemp(dir));
+        test_model(dir);
+    }
+    memset(b, 0, sizeof *b);
+    b->stop_at = UINT64_MAX;
+    b->answer = "";
+    b->next_link = (uint32_t)++serial << 8;
+    vt_enc_init(&b->enc);
+    vt_random(b->nonce, sizeof b->nonce);
+    snprintf(b->life_path, sizeof b->life_path, "%s/l.gateway.%d", dir, serial);
+    struct vt_sock_opts o = {.max_frame = 1 << 20, .queue = 64, .peer_uid = geteuid()};
+    if (vt_sock_listen(&b->life, b->life_path, &o, &err))
+        fail_msg("%s", err.text);
+    int http = listen_any(&b->port);
+    assert_int_equal(pipe(p), 0);
+    b->gateway = fork();
+    assert_true(b->gateway >= 0);
+    if (b->gateway == 0)
+        child(b, p[0], http, sets);
+    assert_int_equal(write(p[1], b->nonce, 16), 16);
+    close(p[0]);
+    close(p[1]);
+    close(http);
+    for (int i = 0; i < 1000 && !b->welcomed; i++)
+        boss_run(b, 10);
+    assert_true(b->welcomed);
+}
+
+int boss_exit(struct boss *b, int ms)
+{
+    for (uint64_t end = test_ms() + (uint64_t)ms; test_ms() < end;) {
+        int status;
+        if (waitpid(b->gateway, &status, WNOHANG) == b->gateway) {
+            b->gateway = 0;
+            return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+        }
+        boss_run(b, 5);
+    }
+    return -1;
+}
+
+void boss_stop(struct boss *b)
+{
+    if (b->gateway > 0) {
+        boss_order(b, VT_ORDER_STOP, 1000);
+        assert_int_equal(boss_exit(b, 5000), 0);
+    }
+    vt_sock_close(b->life);
+    vt_sock_close(b->data);
+    unlink(b->life_path);
+    unlink(b->data_path);
+    vt_enc_fini(&b->enc);
+}
+
+/* ---- HTTP ---- */
+
+int http_dial(struct boss *b)
+{
+    struct sockaddr_in a = {
+        .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(b->port)};
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
+    return fd;
+}
+
+void http_send(int fd, const char *method, const char *path, const char *headers, const char *body)
+{
+    char head[2048];
+    size_t n = body ? strlen(body) : 0;
+    int k = snprintf(head, sizeof head, "%s %s HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n%s\r\n", method,
+                     path, n, headers ? headers : "");
+    assert_int_equal(send(fd, head, (size_t)k, MSG_NOSIGNAL), k);
+    for (size_t at = 0; at < n;) {
+        ssize_t w = send(fd, body + at, n - at, MSG_NOSIGNAL);
+        if (w <= 0)
+            break;
+        at += (size_t)w;
+    }
+}
+
+/* The body so far: chunk frames taken out. True at its end. */
+static bool decode(const char *raw, size_t n, struct reply *r)
+{
+    const char *split = memmem(raw, n, "\r\n\r\n", 4);
+    if (!split)
+        return false;
+    size_t h = (size_t)(split - raw) + 4, at = h;
+    free(r->head);
+    free(r->body);
+    r->head = strndup(raw, h);
+    r->body = calloc(1, n - h + 1);
+    r->n = 0;
+    r->status = atoi(raw + 9);
+    const char *cl = strcasestr(r->head, "Content-Length: ");
+    if (cl) {
+        r->n = n - h;
+        memcpy(r->body, raw + h, r->n);
+        return r->n >= (size_t)atoll(cl + 16);
+    }
+    while (at < n) {
+        char *end;
+        unsigned long k = strtoul(raw + at, &end, 16);
+        size_t start = (size_t)(end - raw) + 2;
+        if (start > n)
+            return false;
+        if (k == 0)
+            return start + 2 <= n;
+        size_t have = n - start < k ? n - start : k;
+        memcpy(r->body + r->n, raw + start, have);
+        r->n += have;
+        at = start + k + 2;
+    }
+    return false;
+}
+
+void http_read(struct boss *b, int fd, struct reply *r, const char *until, int ms)
+{
+    for (uint64_t end = test_ms() + (uint64_t)ms; test_ms() < end;) {
+        if (r->raw_cap - r->raw_n < 65536) {
+            r->raw_cap = r->raw_cap * 2 + 131072;
+            r->raw = realloc(r->raw, r->raw_cap);
+            assert_non_null(r->raw);
+        }
+        ssize_t k = recv(fd, r->raw + r->raw_n, r->raw_cap - r->raw_n, MSG_DONTWAIT);
+        if (k == 0 || (k < 0 && errno != EAGAIN))
+            return;
+        if (k > 0) {
+            r->raw_n += (size_t)k;
+            r->complete = decode(r->raw, r->raw_n, r);
+            if (r->complete || (until && r->body && strstr(r->body, until)))
+                return;
+            continue;
+        }
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        turn(b);
+        poll(&p, 1, 1);
+    }
+}
+
+void http_call(struct boss *b, struct reply *r, const char *method, const char *path, const char *headers,
+               const char *body)
+{
+    int fd = http_dial(b);
+    http_send(fd, method, path, headers, body);
+    http_read(b, fd, r, NULL, 10000);
+    close(fd);
+}
+
+void reply_free(struct reply *r)
+{
+    free(r->head);
+    free(r->body);
+    free(r->raw);
+    *r = (struct reply){0};
+}
