@@ -118,7 +118,7 @@ void api_slots(struct gateway *gw, struct http_req *r)
 /* A name inside the store, never a path. */
 static bool good_name(const char *s, size_t n)
 {
-    if (n == 0 || n > 255 || !utf8_valid(s, n) || strstr(s, "..") || s[0] == ' ' || s[n - 1] == ' ' ||
+    if (n == 0 || n > 255 || !utf8_whole(s, n) || strstr(s, "..") || s[0] == ' ' || s[n - 1] == ' ' ||
         s[n - 1] == '.')
         return false;
     for (size_t i = 0; i < n; i++)

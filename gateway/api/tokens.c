@@ -12,7 +12,7 @@ static json_t *piece(const struct gateway *gw, uint32_t id)
 {
     size_t n = 0;
     const uint8_t *p = tok_bytes(gw->model.tok, id, &n);
-    if (p && utf8_valid(p, n))
+    if (p && utf8_whole(p, n))
         return json_stringn((const char *)p, n);
     json_t *list = json_array();
     for (size_t i = 0; p && i < n; i++)

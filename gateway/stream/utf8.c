@@ -68,7 +68,7 @@ void utf8_flush(struct utf8_hold *h, struct buf *out)
     h->n = 0;
 }
 
-bool utf8_valid(const void *p, size_t n)
+bool utf8_whole(const void *p, size_t n)
 {
     const uint8_t *s = p;
     for (size_t at = 0; at < n;) {

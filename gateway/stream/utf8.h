@@ -17,6 +17,6 @@ void utf8_feed(struct utf8_hold *h, const uint8_t *in, size_t n, struct buf *out
 /* The stream is over: an incomplete tail becomes one U+FFFD. */
 void utf8_flush(struct utf8_hold *h, struct buf *out);
 /* Is the whole text valid UTF-8? */
-bool utf8_valid(const void *p, size_t n);
+bool utf8_whole(const void *p, size_t n);
 
 #endif
