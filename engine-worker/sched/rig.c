@@ -1,0 +1,178 @@
+#include "rig.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+struct rig_req *rig_at(struct rig *r, uint64_t handle)
+{
+    assert_true(handle < RIG_HANDLES);
+    return &r->reqs[handle];
+}
+
+static struct rig_req *open_at(void *arg, uint64_t handle)
+{
+    struct rig_req *q = rig_at(arg, handle);
+    assert_true(q->submitted);
+    assert_int_equal(q->n_terminal, 0);
+    return q;
+}
+
+static void on_accepted(void *arg, uint64_t handle, uint32_t slot, uint32_t reused, uint32_t queue_pos,
+                        uint64_t seed)
+{
+    struct rig_req *q = open_at(arg, handle);
+    q->accepted = true;
+    q->n_accepted++;
+    q->slot = slot;
+    q->reused = reused;
+    q->queue_pos = queue_pos;
+    q->seed = seed;
+}
+
+static void on_refused(void *arg, uint64_t handle, const struct vt_err *why, uint32_t retry_ms)
+{
+    struct rig_req *q = open_at(arg, handle);
+    assert_false(q->accepted);
+    q->refused = true;
+    q->n_terminal++;
+    q->err = *why;
+}
+
+static void on_prefill(void *arg, uint64_t handle, uint32_t done, uint32_t total, uint32_t reused)
+{
+    struct rig_req *q = open_at(arg, handle);
+    assert_true(q->accepted);
+    assert_true(done >= q->prefill_done && done <= total);
+    q->n_prefill_events++;
+    q->prefill_done = done;
+    q->prefill_total = total;
+    q->reused = reused;
+}
+
+static void on_token(void *arg, uint64_t handle, uint64_t first, uint32_t id, float logprob,
+                     const struct eng_top *top, unsigned n_top)
+{
+    struct rig_req *q = open_at(arg, handle);
+    assert_true(q->accepted);
+    if (q->n == 0)
+        q->first = first;
+    assert_int_equal(first, q->first + q->n);
+    assert_true(q->n < RIG_OUT);
+    q->logprobs[q->n] = logprob;
+    for (unsigned i = 0; i < n_top && i < 4; i++)
+        q->top[q->n][i] = top[i];
+    q->ids[q->n++] = id;
+}
+
+static void on_done(void *arg, uint64_t handle, enum eng_done why, uint64_t emitted,
+                    const struct eng_usage *usage, const struct vt_err *err)
+{
+    struct rig_req *q = open_at(arg, handle);
+    assert_true(q->accepted);
+    assert_int_equal(err != NULL, why == ENG_ERROR);
+    q->done = true;
+    q->n_terminal++;
+    q->why = why;
+    q->emitted = emitted;
+    q->usage = *usage;
+    if (err)
+        q->err = *err;
+    if (q->n > 0)
+        assert_int_equal(emitted, q->first + q->n);
+}
+
+static void on_dirty(void *arg, uint32_t slot, bool turn_end)
+{
+    struct rig *r = arg;
+    r->n_dirty++;
+    r->n_turn_end += turn_end;
+}
+
+static const struct eng_events events = {.accepted = on_accepted,
+                                         .refused = on_refused,
+                                         .prefill = on_prefill,
+                                         .token = on_token,
+                                         .done = on_done,
+                                         .dirty = on_dirty};
+
+void rig_open(struct rig *r, const struct tiny *t, const struct rig_opts *o)
+{
+    const char *path = tiny_path("rig");
+    struct eng_config c = {.model_path = path,
+                           .slots = o && o->slots ? o->slots : 4,
+                           .ctx_tokens = o && o->ctx ? o->ctx : 512,
+                           .ubatch = o && o->ubatch ? o->ubatch : 64,
+                           .threads = o && o->threads ? o->threads : 1,
+                           .simd = -1,
+                           .rec_snapshots = o && o->snaps ? o->snaps : 4};
+    struct vt_err err = {0};
+    *r = (struct rig){.reqs = calloc(RIG_HANDLES, sizeof *r->reqs), .next_handle = 1};
+    assert_non_null(r->reqs);
+    tiny_write(t, path);
+    if (eng_real.load(&r->e, &c, &events, r, &err) < 0)
+        fail_msg("%s", err.text);
+    unlink(path);
+}
+
+void rig_close(struct rig *r)
+{
+    for (uint32_t i = 0; i < RIG_HANDLES; i++)
+        if (r->reqs[i].submitted)
+            assert_int_equal(r->reqs[i].n_terminal, 1);
+    eng_real.free(r->e);
+    free(r->reqs);
+}
+
+struct eng_request rig_request(const uint32_t *ids, size_t n, uint32_t max_new)
+{
+    return (struct eng_request){
+        .tenant = "default",
+        .slot = -1,
+        .ids = ids,
+        .n_ids = n,
+        .max_new = max_new,
+        .credit = 100000,
+        .reuse = true,
+        .sampling = {.temperature = 0, .top_p = 1, .repeat_penalty = 1, .ignore_eos = true}};
+}
+
+uint64_t rig_submit(struct rig *r, const struct eng_request *q)
+{
+    struct eng_request copy = *q;
+    copy.handle = r->next_handle++;
+    rig_at(r, copy.handle)->submitted = true;
+    eng_real.submit(r->e, &copy);
+    struct rig_req *a = rig_at(r, copy.handle);
+    assert_true(a->accepted || a->refused);
+    return copy.handle;
+}
+
+unsigned rig_run(struct rig *r)
+{
+    unsigned steps = 0;
+    while (eng_real.step(r->e))
+        assert_true(++steps < 100000);
+    return steps;
+}
+
+void rig_run_to(struct rig *r, uint64_t handle, uint32_t n)
+{
+    struct rig_req *q = rig_at(r, handle);
+    while (q->n < n && !q->done)
+        assert_true(eng_real.step(r->e));
+}
+
+struct rig_req *rig_answer(struct rig *r, const struct eng_request *q)
+{
+    uint64_t h = rig_submit(r, q);
+    rig_run(r);
+    struct rig_req *a = rig_at(r, h);
+    assert_int_equal(a->n_terminal, 1);
+    return a;
+}
