@@ -93,19 +93,10 @@ static size_t token_bytes(enum vocab_text how, uint8_t kind, const uint8_t *s, s
 bool vocab_is_end_text(const uint8_t *s, size_t n)
 {
     static const char *const ends[] = {
-        "<|eot_id|>",
-        "<|im_end|>",
-        "<|end|>",
-        "<|return|>",
-        "<|call|>",
-        "<end_of_turn>",
-        "<|endoftext|>",
-        "<|eom_id|>",
-        "</s>",
-        "<EOT>",
-        "<|end_of_text|>",
-        "<\xEF\xBD\x9C"
-        "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
+        "<|eot_id|>",    "<|im_end|>",      "<|end|>",
+        "<|return|>",    "<|call|>",        "<end_of_turn>",
+        "<|endoftext|>", "<|eom_id|>",      "</s>",
+        "<EOT>",         "<|end_of_text|>", "<\357\275\234end\342\226\201of\342\226\201sentence\357\275\234>",
     };
     if (n < 4 || s[0] != '<')
         return false;
