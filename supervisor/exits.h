@@ -5,7 +5,7 @@
 #ifndef EXITS_H
 #define EXITS_H
 
-#include "child_state.h"
+#include "frame.h"
 
 #include <stdbool.h>
 

@@ -14,7 +14,7 @@
 #define FAILED   VT_CHILD_FAILED
 
 /* clang-format off */
-static const signed char next[VT_CHILD_STATES][EV_COUNT] = {
+static const signed char next[CHILD_STATES][EV_COUNT] = {
     /*            SPAWNED   REFUSED SPAWN_F  HELLO    READY  DRAIN     HANG  KILL     EXIT     G_DOWN G_BACKOFF G_FAILED UNKILL  WANT_DN RESET */
     [DOWN]     = {STARTING, FAILED, BACKOFF, U,       U,     U,        U,    U,       U,       U,     U,        U,       U,      DOWN,   DOWN},
     [STARTING] = {U,        U,      U,       LOADING, U,     U,        U,    REAPING, REAPING, U,     U,        U,       U,      U,      STARTING},
@@ -32,7 +32,7 @@ static const signed char next[VT_CHILD_STATES][EV_COUNT] = {
 
 int state_next(enum vt_child_state s, enum child_event e)
 {
-    if ((unsigned)s >= VT_CHILD_STATES || (unsigned)e >= EV_COUNT)
+    if ((unsigned)s >= CHILD_STATES || (unsigned)e >= EV_COUNT)
         return STATE_UNDEFINED;
     return next[s][e];
 }
@@ -43,4 +43,10 @@ const char *child_event_name(enum child_event e)
         "spawned", "refused",   "spawn-failed", "hello",       "ready",      "drain",     "hang", "kill",
         "exit",    "gone-down", "gone-backoff", "gone-failed", "unkillable", "want-down", "reset"};
     return (unsigned)e < EV_COUNT ? names[e] : "?";
+}
+
+const char *child_state_name(unsigned s)
+{
+    static const char *const names[] = {"down", "starting", "loading", "ready", "draining", "hung", "reaping", "backoff", "failed"};
+    return s < CHILD_STATES ? names[s] : "?";
 }

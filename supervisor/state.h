@@ -2,7 +2,7 @@
 #ifndef STATE_H
 #define STATE_H
 
-#include "child_state.h"
+#include "frame.h"
 
 enum child_event {
     EV_SPAWNED,      /* executed */
@@ -23,10 +23,13 @@ enum child_event {
     EV_COUNT
 };
 
+#define CHILD_STATES    9
 #define STATE_UNDEFINED (-1)
+
 
 /* The next state, or STATE_UNDEFINED. */
 int state_next(enum vt_child_state s, enum child_event e);
+const char *child_state_name(unsigned s);
 const char *child_event_name(enum child_event e);
 
 #endif

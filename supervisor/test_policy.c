@@ -20,7 +20,7 @@
 
 static void test_states(void **state)
 {
-    static const char *const want[VT_CHILD_STATES][EV_COUNT] = {
+    static const char *const want[CHILD_STATES][EV_COUNT] = {
         {"starting", "failed", "backoff", 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, "down", "down"},
         {0, 0, 0, "loading", 0, 0, 0, "reaping", "reaping", 0, 0, 0, 0, 0, "starting"},
         {0, 0, 0, 0, "ready", "draining", "hung", "reaping", "reaping", 0, 0, 0, 0, 0, "loading"},
@@ -31,16 +31,16 @@ static void test_states(void **state)
         {"starting", "failed", "backoff", 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, "down", "backoff"},
         {"starting", "failed", "backoff", 0, 0, 0, 0, 0, "reaping", 0, 0, 0, 0, "down", "failed"},
     };
-    for (int s = 0; s < VT_CHILD_STATES; s++) {
+    for (int s = 0; s < CHILD_STATES; s++) {
         for (int e = 0; e < EV_COUNT; e++) {
             int n = state_next((enum vt_child_state)s, (enum child_event)e);
-            const char *got = n == STATE_UNDEFINED ? NULL : vt_child_state_name((unsigned)n);
+            const char *got = n == STATE_UNDEFINED ? NULL : child_state_name((unsigned)n);
             if ((got == NULL) != (want[s][e] == NULL) || (got != NULL && strcmp(got, want[s][e]) != 0))
-                fail_msg("%s at %s: %s", vt_child_state_name((unsigned)s),
+                fail_msg("%s at %s: %s", child_state_name((unsigned)s),
                          child_event_name((enum child_event)e), got != NULL ? got : "undefined");
         }
     }
-    assert_int_equal(state_next(VT_CHILD_STATES, EV_EXIT), STATE_UNDEFINED);
+    assert_int_equal(state_next(CHILD_STATES, EV_EXIT), STATE_UNDEFINED);
     assert_int_equal(state_next(VT_CHILD_DOWN, EV_COUNT), STATE_UNDEFINED);
 }
 
