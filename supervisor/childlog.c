@@ -70,7 +70,8 @@ static void end_line(struct childlog *l, struct vt_log *log, const char *child, 
     vt_log_ev(log, level, "child-log", line, "CHILD", child, NULL);
 }
 
-static void add(struct childlog *l, struct vt_log *log, const char *child, uint64_t now, const char *p, size_t n)
+static void add(struct childlog *l, struct vt_log *log, const char *child, uint64_t now, const char *p,
+                size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         if (p[i] == '\n') {
@@ -114,8 +115,8 @@ void childlog_tick(struct childlog *l, struct vt_log *log, const char *child)
     if (n == 0)
         return;
     l->suppressed_told = l->suppressed;
-    vt_log(log, VT_LOG_WARNING, "%s: %llu more lines were not forwarded (%d a second are)", child, (unsigned long long)n,
-           CHILDLOG_RATE);
+    vt_log(log, VT_LOG_WARNING, "%s: %llu more lines were not forwarded (%d a second are)", child,
+           (unsigned long long)n, CHILDLOG_RATE);
 }
 
 size_t childlog_tail(const struct childlog *l, unsigned n, char *out, size_t size)

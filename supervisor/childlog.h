@@ -10,17 +10,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define CHILDLOG_LINES    200
-#define CHILDLOG_LINE     512
-#define CHILDLOG_RATE     100 /* lines forwarded in a second */
+#define CHILDLOG_LINES 200
+#define CHILDLOG_LINE  512
+#define CHILDLOG_RATE  100 /* lines forwarded in a second */
 
 struct childlog {
-    int fd; /* our end of the pipe, -1: none */
+    int fd;                   /* our end of the pipe, -1: none */
     char part[CHILDLOG_LINE]; /* a line that has not ended yet */
     size_t part_len;
-    bool cut; /* the rest of this line is dropped */
+    bool cut;                    /* the rest of this line is dropped */
     char (*ring)[CHILDLOG_LINE]; /* owned */
-    unsigned n; /* lines so far */
+    unsigned n;                  /* lines so far */
     unsigned in_second;
     uint64_t second, suppressed, suppressed_told;
 };

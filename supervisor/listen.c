@@ -86,9 +86,11 @@ static int fail_bind(const char *address, struct vt_err *err)
     }
     pid_t pid = listen_owner(address, comm, sizeof comm, NULL);
     if (pid > 0)
-        return vt_fail(err, VT_E_UNAVAILABLE, "http.listen: %s is taken by pid %d (%s); end it or choose another address", address,
+        return vt_fail(err, VT_E_UNAVAILABLE,
+                       "http.listen: %s is taken by pid %d (%s); end it or choose another address", address,
                        (int)pid, comm);
-    return vt_fail(err, VT_E_UNAVAILABLE, "http.listen: %s is taken by a process of another user; end it or choose another address",
+    return vt_fail(err, VT_E_UNAVAILABLE,
+                   "http.listen: %s is taken by a process of another user; end it or choose another address",
                    address);
 }
 
@@ -155,7 +157,8 @@ static int take_over(struct http_listen *h, const struct vt_config *cfg, struct 
         const char *want = vt_config_str(cfg, VT_CFG_HTTP_LISTEN);
         if (vt_config_is_set(cfg, VT_CFG_HTTP_LISTEN) && !same_address(address, want))
             rc = vt_fail(err, VT_E_CONFIG,
-                         "the listening socket handed over is bound to %s, and http.listen says %s (%s): remove the key, the "
+                         "the listening socket handed over is bound to %s, and http.listen says %s (%s): "
+                         "remove the key, the "
                          "address belongs to whoever holds the socket (vitriol.socket)",
                          address, want, vt_config_origin(cfg, VT_CFG_HTTP_LISTEN));
     }
@@ -194,7 +197,8 @@ static uint64_t listening_inode(const char *table, uint16_t port)
     while (f != NULL && fgets(line, sizeof line, f) != NULL) {
         unsigned lport, state;
         unsigned long long inode;
-        if (sscanf(line, " %*u: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x %*s %*s %*s %*s %*s %llu", &lport, &state, &inode) == 3 &&
+        if (sscanf(line, " %*u: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x %*s %*s %*s %*s %*s %llu", &lport,
+                   &state, &inode) == 3 &&
             lport == port && state == 0x0a)
             found = inode;
     }

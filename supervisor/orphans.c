@@ -105,7 +105,8 @@ int orphans_sweep(const char *proc_root, const char *run_dir, const char *instan
         int fd = open_pidfd((pid_t)atoi(e->d_name));
         /* Looked at again through the descriptor's life: the number may have changed hands between. */
         if (fd >= 0 && is_left_over(proc_root, e->d_name, run_dir, instance)) {
-            vt_log(log, VT_LOG_WARNING, "pid %s is left over from a vitriold that died in %s; it gets %d s to end", e->d_name,
+            vt_log(log, VT_LOG_WARNING,
+                   "pid %s is left over from a vitriold that died in %s; it gets %d s to end", e->d_name,
                    run_dir, GRACE_MS / 1000);
             left[n++] = (struct pollfd){.fd = fd, .events = POLLIN};
         } else if (fd >= 0) {

@@ -13,7 +13,8 @@
 
 static int too_long(const char *path, struct vt_err *err)
 {
-    return vt_fail(err, VT_E_CONFIG, "paths.run_dir: %s: %zu bytes are too long for socket paths, %d are legal", path,
+    return vt_fail(err, VT_E_CONFIG,
+                   "paths.run_dir: %s: %zu bytes are too long for socket paths, %d are legal", path,
                    strlen(path), RUNDIR_MAX);
 }
 
@@ -56,7 +57,8 @@ static int resolve_state(struct rundir *d, const struct vt_config *cfg, struct v
     else if (home != NULL && home[0] == '/')
         n = snprintf(d->state, sizeof d->state, "%s/.local/state/vitriol", home);
     else
-        return vt_fail(err, VT_E_CONFIG, "paths.state_dir is empty and there is no HOME to choose one; set it");
+        return vt_fail(err, VT_E_CONFIG,
+                       "paths.state_dir is empty and there is no HOME to choose one; set it");
     if (n < 0 || (size_t)n >= sizeof d->state)
         return vt_fail(err, VT_E_CONFIG, "paths.state_dir: the path is too long");
     return 0;
@@ -123,7 +125,8 @@ static int make_dir(const char *path, mode_t mode, uid_t uid, gid_t gid, struct 
     if (fstat(fd, &st) < 0)
         rc = vt_fail_errno(err, VT_E_OS, "%s", path);
     else if (st.st_uid != geteuid() && st.st_uid != uid)
-        rc = vt_fail(err, VT_E_PERM, "%s belongs to uid %u; choose a folder of your own", path, (unsigned)st.st_uid);
+        rc = vt_fail(err, VT_E_PERM, "%s belongs to uid %u; choose a folder of your own", path,
+                     (unsigned)st.st_uid);
     else if ((st.st_mode & 07777) != mode && fchmod(fd, mode) < 0)
         rc = vt_fail_errno(err, VT_E_PERM, "%s", path);
     else if (geteuid() == 0 && (st.st_uid != uid || st.st_gid != gid) && fchown(fd, uid, gid) < 0)
@@ -156,7 +159,8 @@ int rundir_lock(struct rundir *d, struct vt_err *err)
         fcntl(fd, F_GETLK, &who);
         close(fd);
         return vt_fail(err, VT_E_UNAVAILABLE,
-                       "another vitriold (pid %d) runs in %s; ask it with vitriolctl --run-dir %s, or restart its unit (systemctl "
+                       "another vitriold (pid %d) runs in %s; ask it with vitriolctl --run-dir %s, or "
+                       "restart its unit (systemctl "
                        "restart vitriold) instead of starting a second one",
                        (int)who.l_pid, d->run, d->run);
     }
@@ -175,12 +179,14 @@ int rundir_lock(struct rundir *d, struct vt_err *err)
     size_t n = strlen(d->ctl);
     while (f != NULL && !bound && fgets(line, sizeof line, f) != NULL) {
         size_t m = strcspn(line, "\n");
-        bound = m > n && strncmp(line + m - n, d->ctl, n) == 0 && line[m - n - 1] == ' ' && strstr(line, " 00010000 ") != NULL;
+        bound = m > n && strncmp(line + m - n, d->ctl, n) == 0 && line[m - n - 1] == ' ' &&
+                strstr(line, " 00010000 ") != NULL;
     }
     if (f != NULL)
         fclose(f);
     if (bound)
-        return vt_fail(err, VT_E_UNAVAILABLE, "%s is bound by another process although its lock is free (was %s removed?)", d->ctl,
+        return vt_fail(err, VT_E_UNAVAILABLE,
+                       "%s is bound by another process although its lock is free (was %s removed?)", d->ctl,
                        d->lock);
     return 0;
 }
@@ -253,7 +259,8 @@ int rundir_keep(struct rundir *d, struct vt_err *err)
             close(fd);
         return vt_fail_errno(err, VT_E_OS, "%s was removed and cannot be made anew", d->lock);
     }
-    d->lock_fd = fd; /* the old descriptor stays open on purpose: whoever waits on the old inode must go on waiting */
+    d->lock_fd =
+        fd; /* the old descriptor stays open on purpose: whoever waits on the old inode must go on waiting */
     d->lock_dev = st.st_dev;
     d->lock_ino = st.st_ino;
     return 0;

@@ -18,8 +18,8 @@
 struct rundir {
     char run[RUNDIR_MAX + 1];
     char state[512];
-    char in[RUNDIR_FILE];   /* run/int */
-    char lock[RUNDIR_FILE]; /* run/lock */
+    char in[RUNDIR_MAX + 5]; /* run/int */
+    char lock[RUNDIR_FILE];  /* run/lock */
     char ctl[RUNDIR_FILE], tele[RUNDIR_FILE], address[RUNDIR_FILE];
     int lock_fd;
     dev_t lock_dev;

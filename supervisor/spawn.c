@@ -19,8 +19,8 @@
 /* Steps between fork and exec, for the message when one fails. */
 enum step { STEP_PARENT = 1, STEP_USER, STEP_DEATH_SIGNAL, STEP_DESCRIPTORS, STEP_EXEC };
 
-static const char *const step_names[] = {"?", "the supervisor ended meanwhile", "change of user", "parent-death signal",
-                                         "descriptors", "exec"};
+static const char *const step_names[] = {
+    "?", "the supervisor ended meanwhile", "change of user", "parent-death signal", "descriptors", "exec"};
 
 struct failure {
     int step, error;
@@ -85,7 +85,8 @@ static void run_child(const struct spawn_req *r, int report, pid_t parent)
         die(report, STEP_PARENT);
     int extra[SPAWN_EXTRA_MAX];
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    int rep = lift(report), exe = lift(r->exe_fd), lg = lift(r->log_fd), nonce = lift(r->nonce_fd), nul = lift(null);
+    int rep = lift(report), exe = lift(r->exe_fd), lg = lift(r->log_fd), nonce = lift(r->nonce_fd),
+        nul = lift(null);
     bool ok = null >= 0 && rep >= 0 && exe >= 0 && lg >= 0 && nonce >= 0 && nul >= 0;
     for (int i = 0; i < r->n_extra; i++) {
         extra[i] = lift(r->extra[i]);
@@ -159,14 +160,14 @@ int spawn(const struct spawn_req *r, pid_t *pid, int *pidfd, struct vt_err *err)
     errno = f.error;
     if (f.error == 0)
         return vt_fail(err, VT_E_OS, "%s: %s", r->argv[0], step_names[f.step]);
-    return vt_fail_errno(err, f.error == EACCES || f.error == EPERM ? VT_E_PERM : VT_E_OS, "%s: %s", r->argv[0],
-                         step_names[f.step]);
+    return vt_fail_errno(err, f.error == EACCES || f.error == EPERM ? VT_E_PERM : VT_E_OS, "%s: %s",
+                         r->argv[0], step_names[f.step]);
 }
 
 /* ---- environment ---- */
 
 static const char *const allowed[] = {
-    "HOME", "LANG", "LC_ALL", "PATH", "TMPDIR", "TZ",
+    "HOME",         "LANG",         "LC_ALL",        "PATH", "TMPDIR", "TZ",
 #if defined(__SANITIZE_ADDRESS__)
     "ASAN_OPTIONS", "LSAN_OPTIONS", "UBSAN_OPTIONS",
 #endif
@@ -182,7 +183,8 @@ static int add(struct spawn_env *e, const char *name, const char *value)
     return 0;
 }
 
-int spawn_env_make(struct spawn_env *e, char **from, const char *instance, const char *run_dir, const char *child, uint32_t gen)
+int spawn_env_make(struct spawn_env *e, char **from, const char *instance, const char *run_dir,
+                   const char *child, uint32_t gen)
 {
     size_t n_allowed = sizeof allowed / sizeof allowed[0];
     char number[16];

@@ -47,6 +47,7 @@ const char *child_event_name(enum child_event e)
 
 const char *child_state_name(unsigned s)
 {
-    static const char *const names[] = {"down", "starting", "loading", "ready", "draining", "hung", "reaping", "backoff", "failed"};
+    static const char *const names[] = {"down", "starting", "loading", "ready", "draining",
+                                        "hung", "reaping",  "backoff", "failed"};
     return s < CHILD_STATES ? names[s] : "?";
 }

@@ -26,7 +26,6 @@ enum child_event {
 #define CHILD_STATES    9
 #define STATE_UNDEFINED (-1)
 
-
 /* The next state, or STATE_UNDEFINED. */
 int state_next(enum vt_child_state s, enum child_event e);
 const char *child_state_name(unsigned s);

@@ -51,10 +51,10 @@ struct child {
     enum child_role role;
     const struct role_info *info;
     enum vt_child_state state;
-    uint64_t since; /* when the state began, monotonic us */
-    bool want;      /* should it run */
-    bool bounce;    /* it leaves only to come back */
-    bool was_ready; /* this generation reached ready */
+    uint64_t since;  /* when the state began, monotonic us */
+    bool want;       /* should it run */
+    bool bounce;     /* it leaves only to come back */
+    bool was_ready;  /* this generation reached ready */
     bool ever_ready; /* some generation did */
     bool waits_for_store;
 
@@ -85,10 +85,10 @@ struct child {
 
     struct liveness live;
     struct restart restart;
-    unsigned restarts;         /* generations that ended without an order */
-    enum exit_class class;     /* why the last one ended, or why it is not started */
-    char detail[256];          /* the same for people */
-    uint64_t next_start;       /* backoff and failed: monotonic us, 0: only by reset */
+    unsigned restarts;                  /* generations that ended without an order */
+    enum exit_class class;              /* why the last one ended, or why it is not started */
+    char detail[256];                   /* the same for people */
+    uint64_t next_start;                /* backoff and failed: monotonic us, 0: only by reset */
     uint64_t start_us[SUP_START_TIMES]; /* last times from spawn to ready */
     unsigned n_starts;
     unsigned load_phase;
@@ -97,7 +97,11 @@ struct child {
     uint64_t hung_total;
     uint64_t rss_anon;
     struct childlog log;
-    struct launch launch; /* what runs: effective values, fingerprint */
+    struct launch launch;  /* what runs: effective values, fingerprint */
+    uint64_t op;           /* the bounce, drain or stop in progress; 0: none */
+    uint64_t oom_kills;    /* of its cgroup, at spawn */
+    char *evidence;        /* of the generation that is ending, owned; NULL: none */
+    uint64_t payload_seen; /* identity of the model file when the gate refused it */
 };
 
 struct links;
@@ -126,7 +130,8 @@ struct sup {
     uint64_t started_at;
     struct rundir dir;
     struct http_listen http;
-    char *model; /* absolute path of the model in use, owned; NULL until known */
+    char model[1024];     /* absolute path of the model in use */
+    char model_name[128]; /* shown to clients: the file's name without .gguf */
     uid_t run_uid;
     gid_t run_gid;
     struct child child[SUP_CHILDREN];
@@ -136,6 +141,8 @@ struct sup {
     bool stopping, hurried;
     int exit_code;
     uint64_t hung_total, bounces_total, late_total;
+    struct launch_past past[LAUNCH_PAST];
+    unsigned n_past; /* launches so far; the ring holds the last ones */
     struct links *links;
     struct routes *routes;
     struct ops *ops;
@@ -143,6 +150,7 @@ struct sup {
     struct tele *tele;
     struct events *events;
     struct duties *duties;
+    uint64_t mem_available; /* bytes; 0: the reading could not be trusted */
     sd_event_source *tick;
 };
 
@@ -151,7 +159,7 @@ static inline uint64_t sup_now(const struct sup *s)
     return vt_mono(&s->clock);
 }
 
-struct child *sup_child(struct sup *s, const char *name); /* NULL when there is none of that name */
+struct child *sup_child(struct sup *s, const char *name);    /* NULL when there is none of that name */
 struct child *sup_role(struct sup *s, enum child_role role); /* the first of that role */
 
 #endif

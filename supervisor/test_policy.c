@@ -36,8 +36,8 @@ static void test_states(void **state)
             int n = state_next((enum vt_child_state)s, (enum child_event)e);
             const char *got = n == STATE_UNDEFINED ? NULL : child_state_name((unsigned)n);
             if ((got == NULL) != (want[s][e] == NULL) || (got != NULL && strcmp(got, want[s][e]) != 0))
-                fail_msg("%s at %s: %s", child_state_name((unsigned)s),
-                         child_event_name((enum child_event)e), got != NULL ? got : "undefined");
+                fail_msg("%s at %s: %s", child_state_name((unsigned)s), child_event_name((enum child_event)e),
+                         got != NULL ? got : "undefined");
         }
     }
     assert_int_equal(state_next(CHILD_STATES, EV_EXIT), STATE_UNDEFINED);

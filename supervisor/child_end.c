@@ -1,0 +1,239 @@
+/* End of a generation: orders to leave, kills, and what follows when the process is gone. */
+#include "child_priv.h"
+
+#include "evidence.h"
+#include "lifeline.h"
+#include "links.h"
+#include "ops.h"
+#include "orphans.h"
+#include "routes.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define REAP_POLL_US   VT_MS(20)
+#define DRAIN_GRACE_US VT_SEC(5)
+
+static void sigkill(struct child *c)
+{
+    /* The leader by its descriptor, then whatever shares its group; the group outlives the leader until we reap it. */
+    syscall(SYS_pidfd_send_signal, c->pidfd, SIGKILL, NULL, 0);
+    kill(-c->pid, SIGKILL);
+    if (c->killed_at == 0)
+        c->killed_at = sup_now(c->sup);
+}
+
+void child_kill(struct child *c, enum exit_class why, const char *detail)
+{
+    if (c->pid == 0 || state_next(c->state, EV_KILL) == STATE_UNDEFINED)
+        return;
+    if (c->killed_for == CLASS_NONE && !(c->ordered && why == CLASS_NONE)) {
+        c->killed_for = why;
+        child_cause(c, why, "%s", detail);
+    }
+    if (c->evidence == NULL && why != CLASS_NONE)
+        c->evidence = evidence_capture(c, detail);
+    live_enter(&c->live, LIVE_OFF, sup_now(c->sup));
+    sigkill(c);
+    child_change(c, EV_KILL);
+    child_arm(c, sup_now(c->sup) + UNKILLABLE_US);
+}
+
+void child_hang(struct child *c, enum exit_class why, const char *detail)
+{
+    if (state_next(c->state, EV_HANG) == STATE_UNDEFINED) {
+        child_kill(c, why, detail);
+        return;
+    }
+    child_cause(c, why, "%s", detail);
+    c->hung_total++;
+    c->sup->hung_total++;
+    child_change(c, EV_HANG);
+    child_kill(c, why, detail);
+}
+
+static void not_running_anyway(struct child *c, bool come_back)
+{
+    if (come_back) {
+        child_reset(c);
+        return;
+    }
+    child_arm(c, 0);
+    c->next_start = 0;
+    child_change(c, EV_WANT_DOWN);
+}
+
+void child_leave(struct child *c, uint32_t deadline_ms, bool come_back, unsigned reason)
+{
+    c->want = come_back;
+    c->bounce = come_back;
+    switch (c->state) {
+    case VT_CHILD_DOWN:
+        if (come_back)
+            child_start(c);
+        return;
+    case VT_CHILD_BACKOFF:
+    case VT_CHILD_FAILED: not_running_anyway(c, come_back); return;
+    case VT_CHILD_STARTING:
+        c->ordered = true;
+        child_kill(c, CLASS_NONE, "");
+        return;
+    case VT_CHILD_LOADING:
+        c->ordered = true;
+        child_order(c, VT_ORDER_STOP, 0, 2000, reason, -1);
+        deadline_ms = deadline_ms < 2000 ? deadline_ms : 2000;
+        break;
+    case VT_CHILD_READY:
+        c->ordered = true;
+        child_order(c, c->role == ROLE_STORE ? VT_ORDER_STOP : VT_ORDER_DRAIN, 0, deadline_ms, reason, -1);
+        break;
+    case VT_CHILD_DRAINING: /* hurried */ child_order(c, VT_ORDER_STOP, 0, deadline_ms, reason, -1); break;
+    case VT_CHILD_HUNG:
+    case VT_CHILD_REAPING: return;
+    }
+    child_change(c, EV_DRAIN);
+    child_arm(c, sup_now(c->sup) + VT_MS(deadline_ms) + (deadline_ms >= 2000 ? DRAIN_GRACE_US : VT_MS(500)));
+}
+
+void child_reset(struct child *c)
+{
+    restart_reset(&c->restart);
+    child_change(c, EV_RESET);
+    if ((c->state == VT_CHILD_BACKOFF || c->state == VT_CHILD_FAILED || c->state == VT_CHILD_DOWN) &&
+        c->pid == 0) {
+        c->want = true;
+        child_start(c);
+    }
+}
+
+/* ---- the end of a process ---- */
+
+static void finish(struct child *c)
+{
+    bool orderly = c->class == CLASS_STOPPED || c->ordered;
+    c->waits_for_store = false;
+    if (!c->want) {
+        c->next_start = 0;
+        child_arm(c, 0);
+        child_change(c, EV_GONE_DOWN);
+    } else if (orderly) {
+        c->next_start = sup_now(c->sup);
+        child_change(c, EV_GONE_BACKOFF);
+        child_start(c);
+    } else {
+        child_schedule(c, EV_GONE_BACKOFF, EV_GONE_FAILED);
+    }
+}
+
+static unsigned known_pids(const struct sup *s, pid_t *out)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < s->n_children; i++) {
+        if (s->child[i].pid > 0)
+            out[n++] = s->child[i].pid;
+    }
+    return n;
+}
+
+/* Reaping: the leader is gone; what it left behind goes before the next generation comes. */
+void child_reap(struct child *c)
+{
+    pid_t known[SUP_CHILDREN];
+    if (orphans_adopted(known, known_pids(c->sup, known)) == 0) {
+        finish(c);
+        return;
+    }
+    if (sup_now(c->sup) - c->killed_at > UNKILLABLE_US) {
+        child_cause(c, CLASS_UNKILLABLE, "a grandchild does not end 20 s after SIGKILL");
+        child_change(c, EV_UNKILLABLE);
+        return;
+    }
+    child_arm(c, sup_now(c->sup) + REAP_POLL_US);
+}
+
+static void describe(struct child *c, const siginfo_t *si)
+{
+    char said[sizeof c->detail];
+    if (c->killed_for != CLASS_NONE && si->si_code == CLD_KILLED && si->si_status == SIGKILL)
+        return; /* the cause was written when it was killed */
+    memcpy(said, c->detail, sizeof said);
+    if (si->si_code == CLD_EXITED)
+        snprintf(c->detail, sizeof c->detail, "exit status %d%s%s%.200s", si->si_status,
+                 c->ordered ? "" : " without an order", said[0] != '\0' ? ": " : "", said);
+    else
+        snprintf(c->detail, sizeof c->detail, "killed by SIG%s%s%.200s", sigabbrev_np(si->si_status),
+                 said[0] != '\0' ? ": " : "", said);
+}
+
+static void close_process(struct child *c)
+{
+    sd_event_source_set_enabled(c->on_exit, SD_EVENT_OFF);
+    sd_event_source_set_enabled(c->on_log, SD_EVENT_OFF);
+    childlog_read(&c->log, c->sup->log, c->name, sup_now(c->sup));
+    close(c->log.fd);
+    c->log.fd = -1;
+    lifeline_close(c);
+    close(c->pidfd);
+    c->pidfd = -1;
+    c->pid = 0;
+}
+
+static void ended(struct child *c, const siginfo_t *si)
+{
+    struct sup *s = c->sup;
+    struct exit_facts facts = {.state = c->state,
+                               .ordered = c->ordered,
+                               .killed_for = c->killed_for,
+                               .signalled = si->si_code != CLD_EXITED,
+                               .status = si->si_status,
+                               .oom_kill = evidence_oom_kills(s, getpid()) > c->oom_kills};
+    c->class = exit_classify(&facts);
+    describe(c, si);
+    bool abnormal = c->class != CLASS_STOPPED;
+    if (abnormal && !c->ordered) {
+        c->restarts++;
+        c->restarts_by_class[c->class]++;
+        if (c->evidence == NULL)
+            c->evidence = evidence_capture(c, c->detail);
+    }
+    close_process(c);
+    live_enter(&c->live, LIVE_OFF, sup_now(s));
+    uint32_t link = links_child_gone(s, c);
+    child_change(c, EV_EXIT);
+    if (link != 0)
+        routes_interrupted(s, c, link);
+    launch_end(c, c->evidence);
+    ops_child_gone(s, c);
+    if (c->killed_at == 0)
+        c->killed_at = sup_now(s);
+    child_reap(c);
+    links_want(s);
+}
+
+int child_on_end(sd_event_source *src, int fd, uint32_t revents, void *arg)
+{
+    struct child *c = arg;
+    siginfo_t si = {0};
+    /* Not yet reaped: while the zombie stands, neither its pid nor its group can belong to anybody else. */
+    if (waitid((idtype_t)3 /* P_PIDFD */, (id_t)fd, &si, WEXITED | WNOHANG | WNOWAIT) < 0 || si.si_pid == 0)
+        return 0;
+    lifeline_drain(c);
+    kill(-c->pid, SIGKILL);
+    while (waitid((idtype_t)3, (id_t)fd, &si, WEXITED | WNOHANG) < 0 && errno == EINTR) {
+    }
+    ended(c, &si);
+    return 0;
+}
+
+int child_on_log(sd_event_source *src, int fd, uint32_t revents, void *arg)
+{
+    struct child *c = arg;
+    if (childlog_read(&c->log, c->sup->log, c->name, sup_now(c->sup)) == 1)
+        sd_event_source_set_enabled(src, SD_EVENT_OFF); /* it closed both; its exit is another event */
+    return 0;
+}

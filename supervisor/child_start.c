@@ -1,0 +1,230 @@
+/* Start of a generation: gate, pipes, fork, lifeline, nonce. */
+#include "child_priv.h"
+
+#include "events.h"
+#include "evidence.h"
+#include "gate.h"
+#include "lifeline.h"
+#include "spawn.h"
+
+#include "hash.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+extern char **environ;
+
+/* Beside vitriold's own file, then the folders of $VITRIOL_LIBEXEC, then the installed one. */
+int child_find_program(struct child *c, struct vt_err *err)
+{
+    const char *set = c->role == ROLE_ENGINE ? vt_config_str(c->sup->cfg, VT_CFG_ENGINE_PROGRAM) : "";
+    char self[1024], list[4096];
+    const char *env = getenv("VITRIOL_LIBEXEC");
+    if (set[0] != '\0') {
+        snprintf(c->exe_path, sizeof c->exe_path, "%s", set);
+        c->exe_fd = spawn_open(c->exe_path, err);
+        return c->exe_fd < 0 ? -1 : 0;
+    }
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    self[n > 0 ? n : 0] = '\0';
+    char *slash = strrchr(self, '/');
+    if (slash != NULL)
+        *slash = '\0';
+    snprintf(list, sizeof list, "%s:%s:%s", self, env != NULL ? env : "", VT_DIR_LIBEXEC);
+    char *save = NULL;
+    for (char *dir = strtok_r(list, ":", &save); dir != NULL; dir = strtok_r(NULL, ":", &save)) {
+        snprintf(c->exe_path, sizeof c->exe_path, "%.200s/%s", dir, c->info->program);
+        if (access(c->exe_path, X_OK) == 0 && (c->exe_fd = spawn_open(c->exe_path, err)) >= 0)
+            return 0;
+    }
+    return vt_fail(err, VT_E_NO_INPUT, "%s is neither beside vitriold (%s) nor in VITRIOL_LIBEXEC nor in %s",
+                   c->info->program, self, VT_DIR_LIBEXEC);
+}
+
+static enum exit_class class_of_gate(const struct vt_err *err)
+{
+    switch (err->code) {
+    case VT_E_NO_INPUT:
+    case VT_E_PAYLOAD: return CLASS_PAYLOAD;
+    case VT_E_CONFIG: return CLASS_CONFIG;
+    case VT_E_PERM: return CLASS_PERM;
+    case VT_E_MEM_PRESSURE: return CLASS_HOST_MEM;
+    default: return CLASS_SPAWN_FAILED;
+    }
+}
+
+static void refused(struct child *c, const struct vt_err *err)
+{
+    child_cause(c, class_of_gate(err), "%.250s", err->text);
+    c->was_ready = false;
+    child_schedule(c, EV_SPAWN_FAILED, EV_REFUSED);
+}
+
+/* Identity of the model's bytes, so that a change of the file is noticed. */
+uint64_t child_payload_identity(const struct sup *s)
+{
+    struct stat st;
+    if (stat(s->model, &st) < 0)
+        return 1;
+    return (uint64_t)st.st_ino * 31 + (uint64_t)st.st_size * 17 + (uint64_t)st.st_mtim.tv_sec * 1000003 +
+           (uint64_t)st.st_mtim.tv_nsec;
+}
+
+static int gate(struct child *c, struct vt_err *err)
+{
+    if (c->role != ROLE_ENGINE)
+        return 0;
+    if (gate_find_model(c->sup, err) == 0 && gate_engine(c->sup, err) == 0)
+        return 0;
+    c->payload_seen = child_payload_identity(c->sup);
+    return -1;
+}
+
+/* A path of this generation that nothing occupies; whatever sits there was not made by us. */
+static void name_generation(struct child *c)
+{
+    struct stat st;
+    for (;;) {
+        c->gen++;
+        snprintf(c->life_path, sizeof c->life_path, "%s/l.%s.%u", c->sup->dir.in, c->name, c->gen);
+        if (lstat(c->life_path, &st) < 0)
+            return;
+        event_text(c->sup, EVENT_NOTE, c, VT_LOG_WARNING,
+                   "%s exists and is not ours; the next number is taken", c->life_path);
+    }
+}
+
+struct pipes {
+    int log[2], nonce[2];
+};
+
+static void close_pair(int p[2])
+{
+    for (int i = 0; i < 2; i++) {
+        if (p[i] >= 0)
+            close(p[i]);
+        p[i] = -1;
+    }
+}
+
+static int make_pipes(struct pipes *p, struct vt_err *err)
+{
+    *p = (struct pipes){{-1, -1}, {-1, -1}};
+    if (pipe2(p->log, O_CLOEXEC) < 0 || pipe2(p->nonce, O_CLOEXEC) < 0) {
+        vt_fail_errno(err, VT_E_OS, "pipe");
+        close_pair(p->log);
+        close_pair(p->nonce);
+        return -1;
+    }
+    fcntl(p->log[0], F_SETFL, O_NONBLOCK);
+    return 0;
+}
+
+static int watch(struct sup *s, sd_event_source **src, int fd, sd_event_io_handler_t fn, struct child *c)
+{
+    if (*src == NULL)
+        return sd_event_add_io(s->ev, src, fd, EPOLLIN, fn, c);
+    int rc = sd_event_source_set_io_fd(*src, fd);
+    return rc < 0 ? rc : sd_event_source_set_enabled(*src, SD_EVENT_ON);
+}
+
+static int execute(struct child *c, struct pipes *p, struct vt_err *err)
+{
+    struct sup *s = c->sup;
+    struct spawn_env env = {0};
+    char **argv = launch_argv(c);
+    if (argv == NULL || spawn_env_make(&env, environ, s->instance_hex, s->dir.run, c->name, c->gen) < 0) {
+        launch_argv_free(argv);
+        return vt_fail(err, VT_E_NOMEM, "out of memory");
+    }
+    spawn_env_hash(&env, c->launch.env);
+    struct spawn_req r = {.exe_fd = c->exe_fd,
+                          .argv = (const char *const *)argv,
+                          .envp = (const char *const *)env.envp,
+                          .log_fd = p->log[1],
+                          .nonce_fd = p->nonce[0],
+                          .extra = s->http.fd,
+                          .n_extra = c->role == ROLE_GATEWAY ? s->http.n : 0,
+                          .death_signal = c->info->death_signal,
+                          .change_user = s->run_uid != geteuid(),
+                          .uid = s->run_uid,
+                          .gid = s->run_gid};
+    int rc = spawn(&r, &c->pid, &c->pidfd, err);
+    launch_argv_free(argv);
+    spawn_env_free(&env);
+    return rc;
+}
+
+/* The process runs and waits for its nonce; it gets it when everything on our side listens. */
+static int receive(struct child *c, struct pipes *p, struct vt_err *err)
+{
+    if (c->log.fd >= 0)
+        close(c->log.fd);
+    c->log.fd = p->log[0];
+    p->log[0] = -1;
+    if (watch(c->sup, &c->on_exit, c->pidfd, child_on_end, c) < 0 ||
+        watch(c->sup, &c->on_log, c->log.fd, child_on_log, c) < 0)
+        return vt_fail(err, VT_E_OS, "event source for %s", c->name);
+    if (lifeline_listen(c, err) < 0)
+        return -1;
+    if (write(p->nonce[1], c->nonce, sizeof c->nonce) != (ssize_t)sizeof c->nonce)
+        return vt_fail_errno(err, VT_E_OS, "nonce of %s", c->name);
+    return 0;
+}
+
+static void forget_generation(struct child *c)
+{
+    c->spawned_at = sup_now(c->sup);
+    c->ready_at = c->killed_at = c->next_start = 0;
+    c->ordered = c->bounce = c->was_ready = false;
+    c->killed_for = CLASS_NONE;
+    c->load_phase = 0;
+    c->load_done = c->load_total = c->load_began = 0;
+    c->launch.window = c->launch.slots = c->launch.pool_tokens = 0;
+    free(c->evidence);
+    c->evidence = NULL;
+}
+
+void child_start(struct child *c)
+{
+    struct sup *s = c->sup;
+    struct vt_err err;
+    struct pipes p;
+    if (gate(c, &err) < 0 || make_pipes(&p, &err) < 0) {
+        refused(c, &err);
+        return;
+    }
+    name_generation(c);
+    c->life_link = s->next_link++;
+    vt_random(c->nonce, sizeof c->nonce);
+    if (execute(c, &p, &err) < 0) {
+        close_pair(p.log);
+        close_pair(p.nonce);
+        refused(c, &err);
+        return;
+    }
+    forget_generation(c);
+    c->class = CLASS_NONE;
+    c->detail[0] = '\0';
+    c->oom_kills = evidence_oom_kills(s, getpid());
+    live_enter(&c->live, LIVE_STARTING, sup_now(s));
+    child_change(c, EV_SPAWNED);
+    child_arm(c, 0);
+    if (receive(c, &p, &err) < 0)
+        child_kill(c, CLASS_SPAWN_FAILED, err.text);
+    close_pair(p.log);
+    close_pair(p.nonce);
+    launch_ask(c);
+}
+
+void child_want(struct child *c)
+{
+    c->want = true;
+    if (c->state == VT_CHILD_DOWN && !c->waits_for_store)
+        child_start(c);
+}

@@ -1,0 +1,16 @@
+/* Evidence: what can be read about a process that hangs or died, bounded in bytes and time, without user content. */
+#ifndef EVIDENCE_H
+#define EVIDENCE_H
+
+#include "sup.h"
+
+#define EVIDENCE_MAX 65536
+
+/* A text of at most 64 KiB, owned by the caller; NULL when memory is out. Takes at most 3 s. */
+char *evidence_capture(const struct child *c, const char *why);
+/* Kernel's count of out-of-memory kills in the cgroup of a process; 0 where it cannot be read. */
+uint64_t evidence_oom_kills(const struct sup *s, pid_t pid);
+/* State letter of a process from /proc ('R', 'S', 'D', 'T', 'Z'), '?' when it is gone. */
+char evidence_proc_state(const struct sup *s, pid_t pid);
+
+#endif

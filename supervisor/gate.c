@@ -1,0 +1,148 @@
+#include "gate.h"
+
+#include "gguf.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MIB (1024.0 * 1024.0)
+#define WORKSPACE                                                                                            \
+    (64ull << 20) /* activations, tables and stacks of a small engine; larger ones are dwarfed by weights */
+
+static int is_gguf(const struct dirent *d)
+{
+    size_t n = strlen(d->d_name);
+    return n > 5 && strcmp(d->d_name + n - 5, ".gguf") == 0;
+}
+
+/* The embedded model: the first file of its folder. */
+static int embedded(char *out, size_t size, struct vt_err *err)
+{
+    const char *dir = getenv("VITRIOL_MODELS");
+    struct dirent **list;
+    if (dir == NULL || dir[0] == '\0')
+        dir = VT_DIR_DATA "/models";
+    int n = scandir(dir, &list, is_gguf, alphasort);
+    if (n <= 0)
+        return vt_fail(
+            err, VT_E_NO_INPUT,
+            "no model: model.path is empty and %s holds no .gguf file; set model.path (--model FILE)", dir);
+    snprintf(out, size, "%s/%s", dir, list[0]->d_name);
+    for (int i = 0; i < n; i++)
+        free(list[i]);
+    free(list);
+    return 0;
+}
+
+int gate_find_model(struct sup *s, struct vt_err *err)
+{
+    char given[PATH_MAX], path[PATH_MAX];
+    const char *set = vt_config_str(s->cfg, VT_CFG_MODEL_PATH);
+    if (set[0] != '\0')
+        snprintf(given, sizeof given, "%s", set);
+    else if (embedded(given, sizeof given, err) < 0)
+        return -1;
+    if (realpath(given, path) == NULL) {
+        snprintf(s->model, sizeof s->model, "%.1000s", given);
+        return vt_fail_errno(err, VT_E_NO_INPUT, "model %s", given);
+    }
+    if (strlen(path) >= sizeof s->model)
+        return vt_fail(err, VT_E_CONFIG, "model.path: the path is too long");
+    memcpy(s->model, path, strlen(path) + 1);
+    const char *base = strrchr(given, '/');
+    base = base != NULL ? base + 1 : given;
+    size_t n = strlen(base);
+    if (n > 5 && strcmp(base + n - 5, ".gguf") == 0)
+        n -= 5;
+    snprintf(s->model_name, sizeof s->model_name, "%.*s", (int)n, base);
+    return 0;
+}
+
+uint64_t gate_mem_available(const char *proc_root)
+{
+    char path[PATH_MAX], line[256];
+    unsigned long long total = 0, avail = 0;
+    snprintf(path, sizeof path, "%s/meminfo", proc_root);
+    FILE *f = fopen(path, "re");
+    while (f != NULL && fgets(line, sizeof line, f) != NULL) {
+        char *colon = strchr(line, ':');
+        if (colon == NULL)
+            continue;
+        *colon = '\0';
+        if (strcmp(line, "MemTotal") == 0)
+            total = strtoull(colon + 1, NULL, 10);
+        else if (strcmp(line, "MemAvailable") == 0)
+            avail = strtoull(colon + 1, NULL, 10);
+    }
+    if (f != NULL)
+        fclose(f);
+    return total > 0 && avail > 0 && avail <= total ? avail * 1024u : 0;
+}
+
+int gate_memory(const struct gate_need *n, uint64_t available, struct vt_err *err)
+{
+    uint64_t need = n->weights + n->kv + n->workspace;
+    if (available == 0 || need <= available)
+        return 0;
+    return vt_fail(err, VT_E_MEM_PRESSURE,
+                   "host memory refused: weights %.0f MiB + KV %.0f MiB + workspace %.0f MiB = %.0f MiB, "
+                   "available %.0f MiB; choose "
+                   "a smaller model, engine.slots or engine.ctx_tokens",
+                   (double)n->weights / MIB, (double)n->kv / MIB, (double)n->workspace / MIB,
+                   (double)need / MIB, (double)available / MIB);
+}
+
+static uint32_t meta(const struct gguf_file *f, const char *arch, const char *name, uint32_t dflt)
+{
+    char key[128];
+    uint32_t v = dflt;
+    struct vt_err ignored;
+    snprintf(key, sizeof key, "%s.%s", arch, name);
+    return gguf_u32(f, key, &v, &ignored) == 0 ? v : dflt;
+}
+
+/* f16 keys and values of the layers that have attention; recurrent layers keep a fixed state instead. */
+static uint64_t kv_per_token(const struct gguf_file *f)
+{
+    const char *name;
+    size_t len;
+    char arch[64];
+    struct vt_err ignored;
+    if (gguf_str(f, "general.architecture", &name, &len, &ignored) != 0)
+        return 0;
+    snprintf(arch, sizeof arch, "%.*s", (int)len, name);
+    uint32_t heads = meta(f, arch, "attention.head_count", 1);
+    uint32_t layers = meta(f, arch, "block_count", 0);
+    uint32_t interval = meta(f, arch, "full_attention_interval", 1);
+    uint32_t kv_heads = meta(f, arch, "attention.head_count_kv", heads);
+    uint32_t d =
+        meta(f, arch, "attention.key_length", heads > 0 ? meta(f, arch, "embedding_length", 0) / heads : 0);
+    return 2ull * 2 * kv_heads * d * ((layers + interval - 1) / (interval > 0 ? interval : 1));
+}
+
+int gate_engine(const struct sup *s, struct vt_err *err)
+{
+    struct gguf_file *f;
+    struct stat st;
+    if (s->model[0] == '\0')
+        return vt_fail(err, VT_E_NO_INPUT, "no model is known");
+    if (stat(s->model, &st) < 0)
+        return vt_fail_errno(err, VT_E_NO_INPUT, "model %s", s->model);
+    if (!S_ISREG(st.st_mode))
+        return vt_fail(err, VT_E_PAYLOAD, "model %s is not a file", s->model);
+    if (gguf_open(&f, s->model, false, err) < 0)
+        return -1;
+    struct gate_need need = {.workspace = WORKSPACE};
+    for (uint64_t i = 0; i < gguf_n_tensors(f); i++)
+        need.weights += gguf_tensor_at(f, i)->bytes;
+    need.kv = kv_per_token(f) * (uint64_t)vt_config_int(s->cfg, VT_CFG_ENGINE_SLOTS) *
+              (uint64_t)vt_config_int(s->cfg, VT_CFG_ENGINE_CTX_TOKENS);
+    gguf_close(f);
+    return gate_memory(&need, gate_mem_available(vt_config_str(s->cfg, VT_CFG_PATHS_PROC_ROOT)), err);
+}

@@ -1,0 +1,21 @@
+/* Gate: what is checked before a child is started and before a running one is stopped for it. Bytes first, then shape:
+ * the model's file exists, its header opens, every tensor lies inside it, and the host has the memory that it will need. */
+#ifndef GATE_H
+#define GATE_H
+
+#include "sup.h"
+
+/* Finds the model (model.path, else the embedded one) and fills s->model and s->model_name. */
+int gate_find_model(struct sup *s, struct vt_err *err);
+/* VT_E_NO_INPUT, VT_E_PAYLOAD, VT_E_CONFIG (a restart cannot help) or VT_E_MEM_PRESSURE (it may). */
+int gate_engine(const struct sup *s, struct vt_err *err);
+
+/* The arithmetic alone: bytes that an engine needs beside what is free. */
+struct gate_need {
+    uint64_t weights, kv, workspace;
+};
+int gate_memory(const struct gate_need *n, uint64_t available, struct vt_err *err);
+/* MemAvailable in bytes; 0 when the file is not to be trusted (a reading of zero is a broken reader). */
+uint64_t gate_mem_available(const char *proc_root);
+
+#endif

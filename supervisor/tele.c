@@ -1,0 +1,161 @@
+#include "tele.h"
+
+#include "child.h"
+#include "ctl.h"
+#include "routes.h"
+
+#include "series.h"
+#include "sock_ctl.h"
+
+#include <stdlib.h>
+
+struct tele {
+    struct vt_pub *pub; /* NULL while it could not be made anew */
+    struct vt_enc enc;
+    uint64_t relistens;
+};
+
+int tele_open(struct sup *s, struct vt_err *err)
+{
+    s->tele = calloc(1, sizeof *s->tele);
+    if (s->tele == NULL)
+        return vt_fail(err, VT_E_NOMEM, "out of memory");
+    vt_enc_init(&s->tele->enc);
+    return vt_pub_listen(&s->tele->pub, s->dir.tele, 0660, err);
+}
+
+void tele_close(struct sup *s)
+{
+    if (s->tele == NULL)
+        return;
+    vt_pub_close(s->tele->pub);
+    vt_enc_fini(&s->tele->enc);
+    free(s->tele);
+    s->tele = NULL;
+}
+
+int tele_relisten(struct sup *s, struct vt_err *err)
+{
+    s->tele->relistens++;
+    return vt_pub_relisten(s->tele->pub, err);
+}
+
+uint64_t tele_relistens(const struct sup *s)
+{
+    return s->tele->relistens;
+}
+
+static void publish(struct sup *s)
+{
+    struct vt_err err;
+    struct vt_enc *e = &s->tele->enc;
+    if (vt_enc_end(e, &err) < 0)
+        vt_log(s->log, VT_LOG_ERR, "telemetry: %s", err.text);
+    else
+        vt_pub_send(s->tele->pub, e->buf, e->len, NULL);
+}
+
+void tele_event(struct sup *s, const struct event *ev)
+{
+    if (s->tele == NULL)
+        return;
+    struct vt_enc *e = &s->tele->enc;
+    vt_enc_begin(e, VT_F_EVENT, 0, 0);
+    vt_enc_u64(e, VT_EVENT_SEQ, ev->seq);
+    vt_enc_u64(e, VT_EVENT_EVENT, ev->kind);
+    if (ev->child[0] != '\0') {
+        vt_enc_str(e, VT_EVENT_CHILD, ev->child);
+        vt_enc_u64(e, VT_EVENT_GEN, ev->gen);
+    }
+    if (ev->from != NULL)
+        vt_enc_str(e, VT_EVENT_FROM, ev->from);
+    if (ev->to != NULL)
+        vt_enc_str(e, VT_EVENT_TO, ev->to);
+    if (ev->class != NULL)
+        vt_enc_str(e, VT_EVENT_CLASS, ev->class);
+    if (ev->text[0] != '\0')
+        vt_enc_str(e, VT_KEY_TEXT, ev->text);
+    vt_enc_u64(e, VT_KEY_T_US, ev->t_us);
+    publish(s);
+}
+
+/* T_ENGINE and T_STORE have the same keys. */
+static void copy_series(struct vt_enc *e, const struct vt_frame *f)
+{
+    char child[64];
+    const msgpack_object_map *counters = vt_frame_map(f, VT_T_ENGINE_COUNTERS);
+    const msgpack_object_map *gauges = vt_frame_map(f, VT_T_ENGINE_GAUGES);
+    vt_enc_str(e, VT_T_ENGINE_CHILD, vt_frame_str(f, VT_T_ENGINE_CHILD, child, sizeof child));
+    vt_enc_u64(e, VT_T_ENGINE_GEN, vt_frame_u64(f, VT_T_ENGINE_GEN, 0));
+    vt_enc_map(e, VT_T_ENGINE_COUNTERS, counters != NULL ? counters->size : 0);
+    for (uint32_t i = 0; counters != NULL && i < counters->size; i++) {
+        vt_enc_put_u64(e, counters->ptr[i].key.via.u64);
+        vt_enc_put_u64(e, counters->ptr[i].val.type == MSGPACK_OBJECT_POSITIVE_INTEGER
+                              ? counters->ptr[i].val.via.u64
+                              : 0);
+    }
+    vt_enc_map(e, VT_T_ENGINE_GAUGES, gauges != NULL ? gauges->size : 0);
+    for (uint32_t i = 0; gauges != NULL && i < gauges->size; i++) {
+        unsigned key = (unsigned)gauges->ptr[i].key.via.u64;
+        vt_enc_put_u64(e, key);
+        vt_enc_put_f64(e, vt_map_f64(gauges, key, 0));
+    }
+}
+
+void tele_relay(struct sup *s, const struct vt_frame *f)
+{
+    vt_enc_begin(&s->tele->enc, f->type, 0, 0);
+    copy_series(&s->tele->enc, f);
+    publish(s);
+    struct child *gw = sup_role(s, ROLE_GATEWAY);
+    if (gw == NULL || !gw->welcomed)
+        return;
+    copy_series(child_begin(gw, f->type, 0), f);
+    child_send(gw);
+}
+
+static void put_children(struct sup *s, struct vt_enc *e)
+{
+    uint64_t now = sup_now(s);
+    vt_enc_array(e, VT_T_CHILDREN_LIST, s->n_children);
+    for (unsigned i = 0; i < s->n_children; i++) {
+        const struct child *c = &s->child[i];
+        vt_enc_put_array(e, 6);
+        vt_enc_put_str(e, c->name);
+        vt_enc_put_u64(e, c->gen);
+        vt_enc_put_u64(e, (unsigned)c->state);
+        vt_enc_put_u64(e, c->restarts);
+        vt_enc_put_u64(e, live_step_age(&c->live, now) / 1000);
+        vt_enc_put_str(e, c->class != CLASS_NONE ? exit_class_name(c->class) : "");
+    }
+    vt_enc_map(e, VT_T_CHILDREN_COUNTERS, 3);
+    vt_enc_put_u64(e, VT_SERIES_HUNG);
+    vt_enc_put_u64(e, s->hung_total);
+    vt_enc_put_u64(e, VT_SERIES_CTL_RELISTEN);
+    vt_enc_put_u64(e, ctl_relistens(s));
+    vt_enc_put_u64(e, VT_SERIES_BOUNCES);
+    vt_enc_put_u64(e, s->bounces_total);
+    const struct child *engine = sup_role(s, ROLE_ENGINE);
+    vt_enc_map(e, VT_T_CHILDREN_GAUGES, 1);
+    vt_enc_put_u64(e, VT_SERIES_LOAD_PROGRESS);
+    vt_enc_put_f64(e, engine != NULL ? child_load_ratio(engine) : 0.0);
+}
+
+void tele_children(struct sup *s)
+{
+    vt_enc_begin(&s->tele->enc, VT_F_T_CHILDREN, 0, 0);
+    put_children(s, &s->tele->enc);
+    publish(s);
+    struct child *gw = sup_role(s, ROLE_GATEWAY);
+    if (gw == NULL || !gw->welcomed)
+        return;
+    put_children(s, child_begin(gw, VT_F_T_CHILDREN, 0));
+    child_send(gw);
+}
+
+void tele_routes(struct sup *s)
+{
+    vt_enc_begin(&s->tele->enc, VT_F_T_ROUTES, 0, 0);
+    routes_put(s, &s->tele->enc, VT_T_ROUTES_EPOCH, VT_T_ROUTES_LIST);
+    publish(s);
+}

@@ -1,0 +1,474 @@
+/* vitriold: starts, watches, restarts and describes the gateway, the store and the engines. */
+#include "canary.h"
+#include "child.h"
+#include "ctl.h"
+#include "duties.h"
+#include "events.h"
+#include "gate.h"
+#include "links.h"
+#include "listen.h"
+#include "ops.h"
+#include "orphans.h"
+#include "routes.h"
+#include "sup.h"
+#include "tele.h"
+
+#include "build_id.h"
+#include "hash.h"
+#include "suggest.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
+#include <pwd.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define TICK_US VT_SEC(1)
+
+extern char **environ;
+
+struct child *sup_child(struct sup *s, const char *name)
+{
+    for (unsigned i = 0; i < s->n_children; i++) {
+        if (strcmp(s->child[i].name, name) == 0)
+            return &s->child[i];
+    }
+    return NULL;
+}
+
+struct child *sup_role(struct sup *s, enum child_role role)
+{
+    for (unsigned i = 0; i < s->n_children; i++) {
+        if (s->child[i].role == role)
+            return &s->child[i];
+    }
+    return NULL;
+}
+
+/* ---- command line ---- */
+
+struct options {
+    const char *file;
+    int ready_fd;
+    bool help, version;
+};
+
+static const struct option_key {
+    const char *option, *key;
+} option_keys[] = {
+    {"--run-dir", "paths.run_dir"}, {"--state-dir", "paths.state_dir"}, {"--listen", "http.listen"},
+    {"--model", "model.path"},      {"--slots", "engine.slots"},        {"--ctx", "engine.ctx_tokens"},
+};
+#define N_OPTION_KEYS (sizeof option_keys / sizeof option_keys[0])
+
+static void usage(FILE *out)
+{
+    fputs("usage: vitriold [options]\n"
+          "  --run-dir DIR        sockets (paths.run_dir)\n"
+          "  --state-dir DIR      checkpoints (paths.state_dir)\n"
+          "  --listen ADDR:PORT   HTTP address, unless the socket is handed over (http.listen)\n"
+          "  --model FILE         GGUF file (model.path)\n"
+          "  --slots N            independent windows (engine.slots)\n"
+          "  --ctx N              tokens of one window (engine.ctx_tokens)\n"
+          "  --set SECTION.KEY=V  any other key; see vitriol.conf(5)\n"
+          "  --config FILE        one more configuration file\n"
+          "  --ready-fd N         write a newline there when the control plane answers\n"
+          "  --foreground         accepted for clarity: vitriold never forks itself away\n"
+          "  --version, --help\n"
+          "SIGTERM or SIGINT drains and exits 0; a second one hurries.\n",
+          out);
+}
+
+static int set_pair(struct vt_config *cfg, const char *pair, struct vt_err *err)
+{
+    char name[128];
+    const char *eq = strchr(pair, '=');
+    if (eq == NULL || eq == pair)
+        return vt_fail(err, VT_E_USAGE, "--set %s: write --set section.key=value", pair);
+    snprintf(name, sizeof name, "%.*s", (int)(eq - pair), pair);
+    return vt_config_set(cfg, VT_L_CMDLINE, name, eq + 1, "command line", err);
+}
+
+static int unknown_option(const char *arg, struct vt_err *err)
+{
+    const char *names[N_OPTION_KEYS + 6] = {"--set",        "--config",  "--ready-fd",
+                                            "--foreground", "--version", "--help"};
+    char hint[160];
+    for (size_t i = 0; i < N_OPTION_KEYS; i++)
+        names[6 + i] = option_keys[i].option;
+    return vt_fail(err, VT_E_USAGE, "unknown option %.64s%s", arg,
+                   vt_suggest(arg, names, N_OPTION_KEYS + 6, hint, sizeof hint));
+}
+
+static int one_option(struct options *o, struct vt_config *cfg, const char *arg, const char *value,
+                      struct vt_err *err)
+{
+    const char *key = NULL;
+    for (size_t i = 0; i < N_OPTION_KEYS; i++) {
+        if (strcmp(arg, option_keys[i].option) == 0)
+            key = option_keys[i].key;
+    }
+    if (key == NULL && strcmp(arg, "--set") != 0 && strcmp(arg, "--config") != 0 &&
+        strcmp(arg, "--ready-fd") != 0)
+        return unknown_option(arg, err);
+    if (value == NULL)
+        return vt_fail(err, VT_E_USAGE, "%s needs a value", arg);
+    if (key != NULL)
+        return vt_config_set(cfg, VT_L_CMDLINE, key, value, arg, err);
+    if (strcmp(arg, "--set") == 0)
+        return set_pair(cfg, value, err);
+    if (strcmp(arg, "--config") == 0) {
+        o->file = value;
+        return 0;
+    }
+    char *end;
+    long n = strtol(value, &end, 10);
+    if (*end != '\0' || end == value || n < 0 || n > 1048576 || fcntl((int)n, F_GETFD) < 0)
+        return vt_fail(err, VT_E_USAGE, "--ready-fd %s: not an open descriptor", value);
+    o->ready_fd = (int)n;
+    return 0;
+}
+
+static int parse(struct options *o, struct vt_config *cfg, int argc, char **argv, struct vt_err *err)
+{
+    o->ready_fd = -1;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            o->help = true;
+            return 0;
+        }
+        if (strcmp(argv[i], "--version") == 0) {
+            o->version = true;
+            return 0;
+        }
+        if (strcmp(argv[i], "--foreground") == 0)
+            continue;
+        if (one_option(o, cfg, argv[i], argv[i + 1], err) < 0)
+            return -1;
+        i++;
+    }
+    return 0;
+}
+
+static int configure(struct options *o, struct vt_config *cfg, int argc, char **argv, struct vt_err *err)
+{
+    if (parse(o, cfg, argc, argv, err) < 0)
+        return -1;
+    if (o->help || o->version)
+        return 0;
+    /* The user's file counts only for a user: a system unit has RUNTIME_DIRECTORY from its manager. */
+    bool user = getenv("RUNTIME_DIRECTORY") == NULL && geteuid() != 0;
+    if (vt_config_layers(cfg, VT_DIR_VENDOR, VT_DIR_ETC, user, err) < 0)
+        return -1;
+    if (o->file != NULL && vt_config_file(cfg, VT_L_USER, o->file, false, err) < 0)
+        return -1;
+    if (vt_config_env(cfg, environ, err) < 0 || vt_config_profile(cfg, VT_DIR_VENDOR, VT_DIR_ETC, err) < 0)
+        return -1;
+    return vt_config_check(cfg, err);
+}
+
+static enum vt_level level_of(const struct vt_config *cfg)
+{
+    const char *w = vt_config_str(cfg, VT_CFG_LOG_LEVEL);
+    return w[0] == 'e'   ? VT_LOG_ERR
+           : w[0] == 'w' ? VT_LOG_WARNING
+           : w[0] == 'n' ? VT_LOG_NOTICE
+           : w[0] == 'd' ? VT_LOG_DEBUG
+                         : VT_LOG_INFO;
+}
+
+/* ---- the process ---- */
+
+static int choose_user(struct sup *s, struct vt_err *err)
+{
+    const char *name = vt_config_str(s->cfg, VT_CFG_SUPERVISOR_RUN_AS);
+    s->run_uid = geteuid();
+    s->run_gid = getegid();
+    if (name[0] == '\0')
+        return 0;
+    const struct passwd *pw = getpwnam(name);
+    if (pw == NULL)
+        return vt_fail(err, VT_E_CONFIG, "supervisor.run_as: no user %s", name);
+    if (geteuid() != 0 && pw->pw_uid != geteuid())
+        return vt_fail(err, VT_E_PERM, "supervisor.run_as: only root can run children as %s", name);
+    s->run_uid = pw->pw_uid;
+    s->run_gid = pw->pw_gid;
+    return 0;
+}
+
+static void harden_process(struct vt_log *log)
+{
+    struct rlimit r;
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
+    umask(0077);
+    if (getrlimit(RLIMIT_NOFILE, &r) == 0 && r.rlim_cur < r.rlim_max) {
+        r.rlim_cur = r.rlim_max < 65536 ? r.rlim_max : 65536;
+        setrlimit(RLIMIT_NOFILE, &r);
+    }
+    /* On fault: only pages that are used, not the stacks of the library's threads. */
+    if (mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT) < 0)
+        vt_log(log, VT_LOG_DEBUG, "pages are not locked: %s", strerror(errno));
+}
+
+static void read_boot_id(char out[40])
+{
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "re");
+    out[0] = '\0';
+    if (f != NULL && fgets(out, 40, f) != NULL)
+        out[strcspn(out, "\n")] = '\0';
+    if (f != NULL)
+        fclose(f);
+}
+
+/* ---- loop ---- */
+
+static void on_canary(struct sup *s, enum canary_kind kind, bool heard)
+{
+    static const char *const names[] = {"ctl", "tele"};
+    struct vt_err err;
+    if (heard) {
+        duty_done(s, kind == CANARY_CTL ? DUTY_CTL : DUTY_TELE);
+        return;
+    }
+    int rc = kind == CANARY_CTL ? ctl_relisten(s, &err) : tele_relisten(s, &err);
+    event_text(s, EVENT_RELISTEN, NULL, VT_LOG_WARNING, "%s was deaf and is made anew%s%s", names[kind],
+               rc < 0 ? ": " : "", rc < 0 ? err.text : "");
+}
+
+static void guard(struct sup *s)
+{
+    bool suspended;
+    uint64_t by = live_guard_turn(&s->guard, sup_now(s), vt_boot(&s->clock), TICK_US, &suspended);
+    if (by == 0)
+        return;
+    s->late_total++;
+    event_text(s, EVENT_LATE, NULL, VT_LOG_NOTICE, "%s: every limit is extended by %llu ms",
+               suspended ? "resumed: the machine slept" : "late_loop: this process did not run",
+               (unsigned long long)(by / 1000));
+    for (unsigned i = 0; i < s->n_children; i++)
+        child_guard(&s->child[i], by);
+}
+
+static void keep_lock(struct sup *s)
+{
+    struct vt_err err;
+    int rc = rundir_keep(&s->dir, &err);
+    if (rc == 0)
+        event_text(s, EVENT_LOCK, NULL, VT_LOG_WARNING, "%s had been removed by somebody and is there again",
+                   s->dir.lock);
+    else if (rc < 0)
+        event_text(s, EVENT_LOCK, NULL, VT_LOG_ERR, "%s", err.text);
+}
+
+static int on_tick(sd_event_source *src, uint64_t usec, void *arg)
+{
+    struct sup *s = arg;
+    sd_event_source_set_time_relative(src, TICK_US);
+    sd_event_source_set_enabled(src, SD_EVENT_ONESHOT);
+    guard(s);
+    for (unsigned i = 0; i < s->n_children; i++)
+        child_tick(&s->child[i]);
+    links_want(s);
+    ops_tick(s);
+    tele_children(s);
+    duties_tick(s);
+    if (sup_now(s) / TICK_US % 10 == 0)
+        keep_lock(s);
+    return 0;
+}
+
+static int on_signal(sd_event_source *src, const struct signalfd_siginfo *si, void *arg)
+{
+    struct sup *s = arg;
+    ops_shutdown(s, s->stopping || si->ssi_signo == SIGQUIT);
+    return 0;
+}
+
+static int watch_signals(struct sup *s, struct vt_err *err)
+{
+    static const int signals[] = {SIGTERM, SIGINT, SIGQUIT};
+    signal(SIGPIPE, SIG_IGN);
+    signal(SIGHUP, SIG_IGN);
+    for (size_t i = 0; i < 3; i++) {
+        if (sd_event_add_signal(s->ev, NULL, signals[i], on_signal, s) < 0)
+            return vt_fail(err, VT_E_OS, "signals");
+    }
+    return 0;
+}
+
+static void block_signals(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    sigaddset(&set, SIGQUIT);
+    sigprocmask(SIG_BLOCK, &set, NULL); /* before any thread exists, so that all inherit it */
+}
+
+/* ---- life ---- */
+
+static int open_children(struct sup *s, struct vt_err *err)
+{
+    static const struct {
+        enum child_role role;
+        const char *name;
+    } list[] = {{ROLE_GATEWAY, "gateway"}, {ROLE_STORE, "store"}, {ROLE_ENGINE, "engine0"}};
+    for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
+        s->n_children++;
+        if (child_open(s, &s->child[i], list[i].role, list[i].name, err) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Lock first, then the ground, then the sockets: a second instance must not touch the first. */
+static int open_ground(struct sup *s, struct vt_err *err)
+{
+    char line[80];
+    if (rundir_resolve(&s->dir, s->cfg, err) < 0 || choose_user(s, err) < 0 ||
+        rundir_make(&s->dir, s->run_uid, s->run_gid, err) < 0 || rundir_lock(&s->dir, err) < 0)
+        return -1;
+    orphans_sweep("/proc", s->dir.run, s->instance_hex, s->log);
+    if (rundir_clean(&s->dir, err) < 0 || rundir_link_block(&s->dir, &s->next_link, err) < 0)
+        return -1;
+    /* Written before the bind, so that tools can say who sits on the port when this fails. */
+    snprintf(line, sizeof line, "%s\n", vt_config_str(s->cfg, VT_CFG_HTTP_LISTEN));
+    if (rundir_write(s->dir.address, line, err) < 0 || listen_open(&s->http, s->cfg, err) < 0)
+        return -1;
+    snprintf(line, sizeof line, "%s\n", s->http.address);
+    return rundir_write(s->dir.address, line, err);
+}
+
+static int open_modules(struct sup *s, struct vt_err *err)
+{
+    if (sd_event_new(&s->ev) < 0)
+        return vt_fail(err, VT_E_OS, "event loop");
+    s->events = events_new();
+    if (s->events == NULL)
+        return vt_fail(err, VT_E_NOMEM, "out of memory");
+    if (vt_sock_check_library(err) < 0 || watch_signals(s, err) < 0 || ops_open(s, err) < 0 ||
+        links_open(s, err) < 0 || routes_open(s, err) < 0 || duties_open(s, err) < 0 ||
+        open_children(s, err) < 0 || open_ground(s, err) < 0 || ctl_open(s, err) < 0 || tele_open(s, err) < 0)
+        return -1;
+    if (sd_event_add_time_relative(s->ev, &s->tick, CLOCK_MONOTONIC, TICK_US, 10000, on_tick, s) < 0)
+        return vt_fail(err, VT_E_OS, "timer");
+    return 0;
+}
+
+static void announce(struct sup *s, const struct options *o)
+{
+    char line[160];
+    snprintf(line, sizeof line, "READY=1\nMAINPID=%d\nSTATUS=control plane up", (int)getpid());
+    duties_notify(line);
+    if (o->ready_fd >= 0) {
+        ssize_t n = write(o->ready_fd, "\n", 1);
+        (void)n; /* who asked for it and went away does not need it any more */
+        close(o->ready_fd);
+    }
+    vt_log(s->log, VT_LOG_NOTICE, "vitriold %s, instance %s, http on %s (%s), run directory %s", VT_BUILD_ID,
+           s->instance_hex, s->http.address, s->http.handed_over ? "handed over" : "bound here", s->dir.run);
+    if (geteuid() == 0 && s->run_uid == 0)
+        vt_log(s->log, VT_LOG_NOTICE, "children run as root; supervisor.run_as chooses another user");
+}
+
+static int serve(struct sup *s, const struct options *o, struct vt_err *err)
+{
+    struct canary *canaries[2] = {NULL, NULL};
+    if (open_modules(s, err) < 0 ||
+        canary_open(&canaries[0], s, CANARY_CTL, s->dir.ctl, on_canary, err) < 0 ||
+        canary_open(&canaries[1], s, CANARY_TELE, s->dir.tele, on_canary, err) < 0) {
+        canary_close(canaries[0]);
+        return -1;
+    }
+    announce(s, o);
+    /* A model that is not there makes its engine fail and say so; everything else goes on. */
+    if (gate_find_model(s, err) < 0)
+        vt_log(s->log, VT_LOG_ERR, "%s", err->text);
+    for (unsigned i = 0; i < s->n_children; i++)
+        child_want(&s->child[i]);
+    int rc = sd_event_loop(s->ev);
+    canary_close(canaries[0]);
+    canary_close(canaries[1]);
+    return rc < 0 ? vt_fail(err, VT_E_OS, "event loop: %s", strerror(-rc)) : rc;
+}
+
+static void close_all(struct sup *s)
+{
+    for (unsigned i = 0; i < s->n_children; i++)
+        child_close(&s->child[i]);
+    if (s->links != NULL)
+        links_close(s);
+    routes_close(s);
+    ctl_close(s);
+    tele_close(s);
+    duties_close(s);
+    ops_close(s);
+    events_free(s->events);
+    listen_close(&s->http);
+    rundir_release(&s->dir);
+    sd_event_source_disable_unref(s->tick);
+    sd_event_unref(s->ev);
+}
+
+static int run(struct vt_config *cfg, const struct options *o, struct vt_log *log, struct vt_err *err)
+{
+    struct sup *s = calloc(1, sizeof *s);
+    if (s == NULL)
+        return vt_fail(err, VT_E_NOMEM, "out of memory");
+    s->cfg = cfg;
+    s->log = log;
+    s->clock = vt_clock_real();
+    s->dir.lock_fd = -1;
+    s->started_at = sup_now(s);
+    vt_random(s->instance, sizeof s->instance);
+    vt_hex(s->instance, sizeof s->instance, s->instance_hex);
+    read_boot_id(s->boot_id);
+    harden_process(log);
+    int rc = serve(s, o, err);
+    if (rc == 0)
+        vt_log(log, VT_LOG_NOTICE, "stopped in order");
+    close_all(s);
+    free(s);
+    return rc;
+}
+
+int main(int argc, char **argv)
+{
+    struct options o = {0};
+    struct vt_err err = {0};
+    block_signals();
+    struct vt_config *cfg = vt_config_new();
+    if (cfg == NULL)
+        return VT_EX_OS;
+    if (configure(&o, cfg, argc, argv, &err) < 0) {
+        fprintf(stderr, "vitriold: %s\n", err.text);
+        vt_config_free(cfg);
+        return vt_err_exit(&err);
+    }
+    if (o.help || o.version) {
+        if (o.help)
+            usage(stdout);
+        else
+            printf("vitriold %s\n", VT_BUILD_ID);
+        vt_config_free(cfg);
+        return 0;
+    }
+    struct vt_log *log = vt_log_new("vitriold", VT_SINK_AUTO, level_of(cfg), 0);
+    int rc = run(cfg, &o, log, &err);
+    if (rc < 0) {
+        vt_log(log, VT_LOG_ERR, "%s", err.text);
+        rc = vt_err_exit(&err);
+    }
+    vt_log_free(log);
+    vt_config_free(cfg);
+    return rc;
+}
