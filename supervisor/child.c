@@ -301,6 +301,7 @@ void child_tick(struct child *c)
     childlog_tick(&c->log, c->sup->log, c->name);
     if (c->role == ROLE_ENGINE)
         tick_engine(c, now);
+    now = sup_now(c->sup); /* it may just have been started */
     if (c->pid == 0)
         return;
     if (c->life_down_at != 0 && now - c->life_down_at > LIFE_LOST_US)

@@ -5,6 +5,7 @@
 #include "evidence.h"
 #include "gate.h"
 #include "lifeline.h"
+#include "programs.h"
 #include "spawn.h"
 
 #include "hash.h"
@@ -19,31 +20,15 @@
 
 extern char **environ;
 
-/* Beside vitriold's own file, then the folders of $VITRIOL_LIBEXEC, then the installed one. */
 int child_find_program(struct child *c, struct vt_err *err)
 {
     const char *set = c->role == ROLE_ENGINE ? vt_config_str(c->sup->cfg, VT_CFG_ENGINE_PROGRAM) : "";
-    char self[1024], list[4096];
-    const char *env = getenv("VITRIOL_LIBEXEC");
-    if (set[0] != '\0') {
+    if (set[0] != '\0')
         snprintf(c->exe_path, sizeof c->exe_path, "%s", set);
-        c->exe_fd = spawn_open(c->exe_path, err);
-        return c->exe_fd < 0 ? -1 : 0;
-    }
-    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    self[n > 0 ? n : 0] = '\0';
-    char *slash = strrchr(self, '/');
-    if (slash != NULL)
-        *slash = '\0';
-    snprintf(list, sizeof list, "%s:%s:%s", self, env != NULL ? env : "", VT_DIR_LIBEXEC);
-    char *save = NULL;
-    for (char *dir = strtok_r(list, ":", &save); dir != NULL; dir = strtok_r(NULL, ":", &save)) {
-        snprintf(c->exe_path, sizeof c->exe_path, "%.200s/%s", dir, c->info->program);
-        if (access(c->exe_path, X_OK) == 0 && (c->exe_fd = spawn_open(c->exe_path, err)) >= 0)
-            return 0;
-    }
-    return vt_fail(err, VT_E_NO_INPUT, "%s is neither beside vitriold (%s) nor in VITRIOL_LIBEXEC nor in %s",
-                   c->info->program, self, VT_DIR_LIBEXEC);
+    else if (program_find(c->info->program, c->exe_path, sizeof c->exe_path, err) < 0)
+        return -1;
+    c->exe_fd = spawn_open(c->exe_path, err);
+    return c->exe_fd < 0 ? -1 : 0;
 }
 
 static enum exit_class class_of_gate(const struct vt_err *err)

@@ -115,6 +115,10 @@ static struct one *by_id(struct links *l, uint32_t id)
 static void failed(struct sup *s, struct one *l, const char *why)
 {
     struct pair *p = pair_of(s->links, l->kind, l->listener, l->dialer);
+    if (l->listener->ordered || l->dialer->ordered) {
+        end(l); /* one of them is leaving as told; its exit is the event */
+        return;
+    }
     event_text(s, EVENT_LINK, l->listener, VT_LOG_WARNING, "link %c.%08x to %s ended: %s", l->kind, l->id,
                l->dialer->name, why);
     if (p != NULL) {

@@ -84,7 +84,7 @@ static int fail_bind(const char *address, struct vt_err *err)
         errno = saved;
         return vt_fail_errno(err, saved == EACCES ? VT_E_PERM : VT_E_UNAVAILABLE, "http.listen: %s", address);
     }
-    pid_t pid = listen_owner(address, comm, sizeof comm, NULL);
+    pid_t pid = listen_owner(address, comm, sizeof comm);
     if (pid > 0)
         return vt_fail(err, VT_E_UNAVAILABLE,
                        "http.listen: %s is taken by pid %d (%s); end it or choose another address", address,
@@ -188,23 +188,29 @@ void listen_close(struct http_listen *h)
 
 /* ---- who is it ---- */
 
-/* The inode of a listening socket on that port. */
-static uint64_t listening_inode(const char *table, uint16_t port)
+static unsigned scan_table(const char *table, uint16_t port, uint64_t *out, unsigned n, unsigned max)
 {
     FILE *f = fopen(table, "re");
     char line[512];
-    uint64_t found = 0;
-    while (f != NULL && fgets(line, sizeof line, f) != NULL) {
+    while (f != NULL && n < max && fgets(line, sizeof line, f) != NULL) {
         unsigned lport, state;
         unsigned long long inode;
         if (sscanf(line, " %*u: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x %*s %*s %*s %*s %*s %llu", &lport,
                    &state, &inode) == 3 &&
             lport == port && state == 0x0a)
-            found = inode;
+            out[n++] = inode;
     }
     if (f != NULL)
         fclose(f);
-    return found;
+    return n;
+}
+
+unsigned listen_inodes(const char *address, uint64_t *out, unsigned max)
+{
+    const char *colon = strrchr(address, ':');
+    uint16_t port = colon != NULL ? (uint16_t)atoi(colon + 1) : 0;
+    unsigned n = scan_table("/proc/net/tcp", port, out, 0, max);
+    return scan_table("/proc/net/tcp6", port, out, n, max);
 }
 
 static bool holds(const char *pid, const char *want)
@@ -240,18 +246,12 @@ static void read_comm(pid_t pid, char *comm, size_t size)
     fclose(f);
 }
 
-pid_t listen_owner(const char *address, char *comm, size_t size, uint64_t *inode)
+pid_t listen_owner(const char *address, char *comm, size_t size)
 {
-    const char *colon = strrchr(address, ':');
-    uint16_t port = colon != NULL ? (uint16_t)atoi(colon + 1) : 0;
-    uint64_t ino = listening_inode("/proc/net/tcp", port);
+    uint64_t ino;
     char want[64];
-    if (ino == 0)
-        ino = listening_inode("/proc/net/tcp6", port);
-    if (inode != NULL)
-        *inode = ino;
     snprintf(comm, size, "?");
-    if (ino == 0)
+    if (listen_inodes(address, &ino, 1) == 0)
         return 0;
     snprintf(want, sizeof want, "socket:[%llu]", (unsigned long long)ino);
     DIR *dir = opendir("/proc");

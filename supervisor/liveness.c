@@ -31,6 +31,12 @@ void live_grace(struct liveness *l, uint64_t extend, uint64_t now)
         l->canary_at = now;
 }
 
+/* A time stamp taken later in the same turn of the loop has no age yet. */
+static uint64_t age(uint64_t now, uint64_t at)
+{
+    return now > at ? now - at : 0;
+}
+
 static unsigned bucket_of(uint64_t us)
 {
     unsigned b = 0;
@@ -66,7 +72,7 @@ void live_beat(struct liveness *l, const struct live_beat *b, uint64_t now)
     bool moved = b->step != l->step;
     bool began = (l->in_flight == 0 && b->in_flight > 0) || (excused(l) && b->wait != l->wait);
     if (moved && l->in_flight > 0 && b->in_flight > 0) {
-        uint64_t taken = now - l->step_at;
+        uint64_t taken = age(now, l->step_at);
         record(l, l->op, taken > b->step_age_us ? taken - b->step_age_us : 0);
     }
     if (moved || began)
@@ -100,7 +106,7 @@ void live_canary_answered(struct liveness *l, uint64_t now)
 bool live_canary_due(const struct liveness *l, uint64_t every, uint64_t now)
 {
     return l->phase == LIVE_SERVING && l->in_flight == 0 && l->canary_at == 0 &&
-           now - l->canary_done >= every && now - l->step_at >= every;
+           age(now, l->canary_done) >= every && age(now, l->step_at) >= every;
 }
 
 static uint64_t p99(const struct live_hist *h)
@@ -124,19 +130,19 @@ uint64_t live_hang_budget(const struct liveness *l, const struct live_budget *b)
 
 uint64_t live_step_age(const struct liveness *l, uint64_t now)
 {
-    return l->phase == LIVE_SERVING && l->in_flight > 0 && !excused(l) ? now - l->step_at : 0;
+    return l->phase == LIVE_SERVING && l->in_flight > 0 && !excused(l) ? age(now, l->step_at) : 0;
 }
 
 static enum live_verdict judge_serving(struct liveness *l, const struct live_budget *b, uint64_t now)
 {
     uint64_t budget = live_hang_budget(l, b);
-    if (l->in_flight > 0 && !excused(l) && now - l->step_at >= budget)
+    if (l->in_flight > 0 && !excused(l) && age(now, l->step_at) >= budget)
         return LIVE_HUNG;
-    if (now - l->beat_at >= budget)
+    if (age(now, l->beat_at) >= budget)
         return LIVE_SILENT;
-    if (l->canary_at != 0 && now - l->canary_at >= budget)
+    if (l->canary_at != 0 && age(now, l->canary_at) >= budget)
         return LIVE_CANARY_LOST;
-    if (!l->suspect && now - l->beat_at >= b->suspect) {
+    if (!l->suspect && age(now, l->beat_at) >= b->suspect) {
         l->suspect = true;
         return LIVE_SUSPECT;
     }
@@ -147,11 +153,11 @@ enum live_verdict live_judge(struct liveness *l, const struct live_budget *b, ui
 {
     switch (l->phase) {
     case LIVE_OFF: return LIVE_OK;
-    case LIVE_STARTING: return now - l->since >= b->hello ? LIVE_HELLO_TIMEOUT : LIVE_OK;
+    case LIVE_STARTING: return age(now, l->since) >= b->hello ? LIVE_HELLO_TIMEOUT : LIVE_OK;
     case LIVE_LOADING:
-        if (now - l->tick_at >= b->load_stall)
+        if (age(now, l->tick_at) >= b->load_stall)
             return LIVE_LOAD_STALL;
-        return now - l->since >= b->load_max ? LIVE_LOAD_MAX : LIVE_OK;
+        return age(now, l->since) >= b->load_max ? LIVE_LOAD_MAX : LIVE_OK;
     case LIVE_SERVING: return judge_serving(l, b, now);
     }
     return LIVE_OK;

@@ -139,6 +139,7 @@ struct sup {
     uint32_t next_link;
     struct live_guard guard;
     bool stopping, hurried;
+    uint64_t stop_asked_at;
     int exit_code;
     uint64_t hung_total, bounces_total, late_total;
     struct launch_past past[LAUNCH_PAST];

@@ -288,7 +288,11 @@ static int on_tick(sd_event_source *src, uint64_t usec, void *arg)
 static int on_signal(sd_event_source *src, const struct signalfd_siginfo *si, void *arg)
 {
     struct sup *s = arg;
-    ops_shutdown(s, s->stopping || si->ssi_signo == SIGQUIT);
+    /* A terminal and a launcher may both pass on the one Ctrl-C. */
+    bool again = s->stopping && sup_now(s) - s->stop_asked_at > VT_MS(300);
+    if (!s->stopping)
+        s->stop_asked_at = sup_now(s);
+    ops_shutdown(s, again || si->ssi_signo == SIGQUIT);
     return 0;
 }
 

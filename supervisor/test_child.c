@@ -1,0 +1,191 @@
+/* A child for tests of vitriold: any role, named by the program's own file name, with one fault chosen by its extra
+ * argument (engine.args) or by the file `fault` beside it (store, gateway). */
+#include "link.h"
+
+#include "build_id.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+struct state {
+    sd_event *ev;
+    struct vt_child *child;
+    struct vt_config *cfg;
+    const char *role, *fault;
+    sd_event_source *timer;
+    uint64_t step;
+    unsigned ticks;
+};
+
+static bool has(const struct state *s, const char *fault)
+{
+    return s->fault != NULL && strcmp(s->fault, fault) == 0;
+}
+
+static void ready(struct state *s)
+{
+    static const enum vt_config_key keys[] = {VT_CFG_ENGINE_CTX_TOKENS, VT_CFG_ENGINE_REC_SNAPSHOTS,
+                                              VT_CFG_ENGINE_SIMD,       VT_CFG_ENGINE_SLOTS,
+                                              VT_CFG_ENGINE_THREADS,    VT_CFG_ENGINE_UBATCH_TOKENS};
+    unsigned n = 0;
+    bool engine = strcmp(s->role, "engine") == 0;
+    struct vt_enc *e = vt_child_begin(s->child, VT_F_READY, 0);
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
+        n += !(has(s, "drop-option") && keys[i] == VT_CFG_ENGINE_UBATCH_TOKENS);
+    vt_enc_map(e, VT_READY_EFFECTIVE, engine ? n : 0);
+    for (size_t i = 0; engine && i < sizeof keys / sizeof keys[0]; i++) {
+        char text[256];
+        if (has(s, "drop-option") && keys[i] == VT_CFG_ENGINE_UBATCH_TOKENS)
+            continue;
+        vt_enc_put_str(e, vt_config_name(keys[i]));
+        vt_enc_put_str(e, vt_config_text(s->cfg, keys[i], text, sizeof text));
+    }
+    if (engine) {
+        int64_t slots = vt_config_int(s->cfg, VT_CFG_ENGINE_SLOTS),
+                ctx = vt_config_int(s->cfg, VT_CFG_ENGINE_CTX_TOKENS);
+        vt_enc_u64(e, VT_READY_POOL_TOKENS, (uint64_t)(slots * ctx));
+        vt_enc_u64(e, VT_READY_SLOTS, (uint64_t)slots);
+        vt_enc_u64(e, VT_READY_WINDOW, (uint64_t)ctx);
+    }
+    vt_child_send(s->child);
+}
+
+static int on_timer(sd_event_source *src, uint64_t usec, void *arg)
+{
+    struct state *s = arg;
+    s->ticks++;
+    sd_event_source_set_time_relative(src, 50000);
+    sd_event_source_set_enabled(src, SD_EVENT_ONESHOT);
+    if (has(s, "stall-load") || has(s, "slow-load")) {
+        if (s->ticks <= 2 || has(s, "slow-load"))
+            vt_child_phase(s->child, VT_PHASE_WEIGHTS, s->ticks, 100, NULL);
+        if (s->ticks < 100 || has(s, "stall-load"))
+            return 0;
+    }
+    if (s->ticks == 1) {
+        vt_child_phase(s->child, VT_PHASE_WEIGHTS, 1, 1, NULL);
+    } else if (s->ticks == 2 || (has(s, "slow-load") && s->ticks == 100)) {
+        ready(s);
+    } else if (s->ticks == 6) {
+        if (has(s, "exit0"))
+            sd_event_exit(s->ev, 0);
+        if (has(s, "segv"))
+            raise(SIGSEGV);
+        if (has(s, "exit78"))
+            sd_event_exit(s->ev, 78);
+        if (has(s, "bad-frame")) {
+            vt_enc_u64(vt_child_begin(s->child, 0x7e, 0), 1, 1);
+            vt_child_send(s->child);
+        }
+    }
+    return 0;
+}
+
+static void on_welcome(void *arg, const uint8_t instance[16])
+{
+    struct state *s = arg;
+    sd_event_add_time_relative(s->ev, &s->timer, CLOCK_MONOTONIC, 50000, 1000, on_timer, s);
+}
+
+static void on_beat(void *arg, struct vt_enc *e)
+{
+    struct state *s = arg;
+    bool stuck = has(s, "heartbeat-only") && s->ticks > 6;
+    s->step += !stuck;
+    vt_enc_u64(e, VT_BEAT_STEP, s->step);
+    vt_enc_u64(e, VT_BEAT_IN_FLIGHT, stuck);
+    vt_enc_u64(e, VT_BEAT_OP, stuck ? 2 : 0);
+}
+
+static void done(struct state *s, const struct vt_frame *f, unsigned verb)
+{
+    struct vt_enc *e = vt_child_begin(s->child, VT_F_ORDER_DONE, f->id);
+    vt_enc_u64(e, VT_ORDER_DONE_VERB, verb);
+    vt_enc_u64(e, VT_ORDER_DONE_OK, 1);
+    vt_child_send(s->child);
+}
+
+static void on_lifeline(void *arg, const struct vt_frame *f)
+{
+    struct state *s = arg;
+    if (f->type != VT_F_ORDER)
+        return;
+    unsigned verb = (unsigned)vt_frame_u64(f, VT_ORDER_VERB, 0);
+    if (has(s, "ignore-stop"))
+        return;
+    if (verb == VT_ORDER_STOP)
+        sd_event_exit(s->ev, 0);
+    else
+        done(s, f, verb);
+}
+
+static void read_fault(struct state *s, const char *argv0, char *buf, size_t size)
+{
+    char path[512];
+    const char *slash = strrchr(argv0, '/');
+    snprintf(path, sizeof path, "%.*s/fault.%s", (int)(slash - argv0), argv0, s->role);
+    FILE *f = fopen(path, "r");
+    if (f != NULL && fgets(buf, (int)size, f) != NULL) {
+        buf[strcspn(buf, "\n")] = '\0';
+        s->fault = buf;
+    }
+    if (f != NULL)
+        fclose(f);
+}
+
+static void grandchild(void)
+{
+    if (fork() != 0)
+        return;
+    setsid();
+    prctl(PR_SET_PDEATHSIG, 0);
+    prctl(PR_SET_NAME, "vt-grandchild");
+    for (;;)
+        pause();
+}
+
+int main(int argc, char **argv)
+{
+    static const struct vt_child_ops ops = {
+        .on_welcome = on_welcome, .on_beat = on_beat, .on_lifeline = on_lifeline};
+    struct vt_child_args a;
+    struct vt_err err;
+    struct state s = {.cfg = vt_config_new()};
+    struct vt_clock clock = vt_clock_real();
+    char fault[64];
+    const char *dash = strrchr(argv[0], '-');
+    s.role = dash != NULL ? dash + 1 : "engine";
+    if (s.cfg == NULL || vt_child_args(&a, argc, argv, s.cfg, &err) < 0)
+        return VT_EX_USAGE;
+    s.fault = a.extra;
+    if (s.fault == NULL)
+        read_fault(&s, argv[0], fault, sizeof fault);
+    if (has(&s, "no-hello"))
+        for (;;)
+            pause();
+    if (has(&s, "wrong-nonce"))
+        a.nonce[0] ^= 1;
+    if (has(&s, "wrong-gen"))
+        a.gen++;
+    if (has(&s, "grandchild"))
+        grandchild();
+    struct vt_log *log = vt_log_new(a.name, VT_SINK_STDERR, VT_LOG_INFO, 1);
+    for (int i = 0; has(&s, "flood") && i < 5000; i++)
+        vt_log(log, VT_LOG_INFO, "flood line %d", i);
+    if (has(&s, "environment")) {
+        for (char **p = environ; *p != NULL; p++)
+            vt_log(log, VT_LOG_INFO, "env %s", *p);
+    }
+    if (sd_event_default(&s.ev) < 0 ||
+        vt_child_new(&s.child, s.ev, &a, s.role, 0, &ops, &s, log, &clock, &err) < 0)
+        return VT_EX_INTERNAL;
+    vt_log(log, VT_LOG_INFO, "test child %s %s", a.name, s.fault != NULL ? s.fault : "without fault");
+    int rc = sd_event_loop(s.ev);
+    vt_child_free(s.child);
+    vt_log_free(log);
+    return rc;
+}
