@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -422,6 +423,13 @@ static int serve_child(int argc, char **argv, struct app *a, struct vt_err *err)
     if (dir[0] != '/' || strlen(dir) > sizeof a->dir - 64)
         return vt_fail(err, VT_E_CONFIG, "paths.state_dir = \"%s\": an absolute path is needed", dir);
     snprintf(a->dir, sizeof a->dir, "%s", dir);
+    /* Before the log's thread exists: it would take a SIGTERM that only the loop may judge. */
+    sigset_t guarded;
+    sigemptyset(&guarded);
+    sigaddset(&guarded, SIGTERM);
+    sigaddset(&guarded, SIGINT);
+    sigaddset(&guarded, SIGHUP);
+    pthread_sigmask(SIG_BLOCK, &guarded, NULL);
     a->log = vt_log_new(a->args.name, VT_SINK_STDERR, VT_LOG_INFO, 0);
     if (sd_event_new(&a->ev) < 0)
         return vt_fail(err, VT_E_OS, "no event loop");

@@ -172,6 +172,12 @@ static enum outcome open_existing(struct store *s, struct vt_err *err)
     return OPEN_OK;
 }
 
+/* Under exclusive locking a reader alone keeps a shared lock; this takes the whole lock for the connection's life. */
+static int lock_out(struct store *s, struct vt_err *err)
+{
+    return db_exec(s, "BEGIN EXCLUSIVE; COMMIT", "locking the database against a second process", err);
+}
+
 static enum outcome after_stop(struct store *s, struct vt_err *err)
 {
     int64_t stopped = db_mark_get(s, "stopped"), clean = db_mark_get(s, "clean");
@@ -219,6 +225,8 @@ static enum outcome try_open(struct store *s, struct vt_err *err)
         vt_fail(err, VT_E_CORRUPT, "the journal mode could not be set");
         return OPEN_UNUSABLE;
     }
+    if (lock_out(s, err) < 0)
+        return verdict(s, err);
     return after_stop(s, err);
 }
 
