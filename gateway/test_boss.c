@@ -326,7 +326,7 @@ static void take(struct boss *b, struct vt_sock *s, size_t max,
     }
 }
 
-static void turn(struct boss *b)
+void boss_turn(struct boss *b)
 {
     if (b->life)
         take(b, b->life, 1 << 20, on_life);
@@ -337,7 +337,7 @@ static void turn(struct boss *b)
 void boss_run(struct boss *b, int ms)
 {
     for (uint64_t end = test_ms() + (uint64_t)ms; test_ms() < end; usleep(1000))
-        turn(b);
+        boss_turn(b);
 }
 
 static void link_open(struct boss *b)
@@ -499,107 +499,4 @@ void boss_stop(struct boss *b)
     unlink(b->life_path);
     unlink(b->data_path);
     vt_enc_fini(&b->enc);
-}
-
-/* ---- HTTP ---- */
-
-int http_dial(struct boss *b)
-{
-    struct sockaddr_in a = {
-        .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK), .sin_port = htons(b->port)};
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_true(fd >= 0);
-    assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
-    return fd;
-}
-
-void http_send(int fd, const char *method, const char *path, const char *headers, const char *body)
-{
-    char head[2048];
-    size_t n = body ? strlen(body) : 0;
-    int k = snprintf(head, sizeof head, "%s %s HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n%s\r\n", method,
-                     path, n, headers ? headers : "");
-    assert_int_equal(send(fd, head, (size_t)k, MSG_NOSIGNAL), k);
-    for (size_t at = 0; at < n;) {
-        ssize_t w = send(fd, body + at, n - at, MSG_NOSIGNAL);
-        if (w <= 0)
-            break;
-        at += (size_t)w;
-    }
-}
-
-/* The body so far: chunk frames taken out. True at its end. */
-static bool decode(const char *raw, size_t n, struct reply *r)
-{
-    const char *split = memmem(raw, n, "\r\n\r\n", 4);
-    if (!split)
-        return false;
-    size_t h = (size_t)(split - raw) + 4, at = h;
-    free(r->head);
-    free(r->body);
-    r->head = strndup(raw, h);
-    r->body = calloc(1, n - h + 1);
-    r->n = 0;
-    r->status = atoi(raw + 9);
-    const char *cl = strcasestr(r->head, "Content-Length: ");
-    if (cl) {
-        r->n = n - h;
-        memcpy(r->body, raw + h, r->n);
-        return r->n >= (size_t)atoll(cl + 16);
-    }
-    while (at < n) {
-        char *end;
-        unsigned long k = strtoul(raw + at, &end, 16);
-        size_t start = (size_t)(end - raw) + 2;
-        if (start > n)
-            return false;
-        if (k == 0)
-            return start + 2 <= n;
-        size_t have = n - start < k ? n - start : k;
-        memcpy(r->body + r->n, raw + start, have);
-        r->n += have;
-        at = start + k + 2;
-    }
-    return false;
-}
-
-void http_read(struct boss *b, int fd, struct reply *r, const char *until, int ms)
-{
-    for (uint64_t end = test_ms() + (uint64_t)ms; test_ms() < end;) {
-        if (r->raw_cap - r->raw_n < 65536) {
-            r->raw_cap = r->raw_cap * 2 + 131072;
-            r->raw = realloc(r->raw, r->raw_cap);
-            assert_non_null(r->raw);
-        }
-        ssize_t k = recv(fd, r->raw + r->raw_n, r->raw_cap - r->raw_n, MSG_DONTWAIT);
-        if (k == 0 || (k < 0 && errno != EAGAIN))
-            return;
-        if (k > 0) {
-            r->raw_n += (size_t)k;
-            r->complete = decode(r->raw, r->raw_n, r);
-            if (r->complete || (until && r->body && strstr(r->body, until)))
-                return;
-            continue;
-        }
-        struct pollfd p = {.fd = fd, .events = POLLIN};
-        turn(b);
-        poll(&p, 1, 1);
-    }
-}
-
-void http_call(struct boss *b, struct reply *r, const char *method, const char *path, const char *headers,
-               const char *body)
-{
-    int fd = http_dial(b);
-    http_send(fd, method, path, headers, body);
-    http_read(b, fd, r, NULL, 10000);
-    close(fd);
-}
-
-void reply_free(struct reply *r)
-{
-    free(r->head);
-    free(r->body);
-    free(r->raw);
-    *r = (struct reply){0};
 }

@@ -6,6 +6,7 @@
 #include "frame.h"
 #include "sock.h"
 
+#include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -59,7 +60,8 @@ void boss_drop_link(struct boss *b);
 void boss_routes(struct boss *b, unsigned state);
 void boss_hold(struct boss *b, bool on);
 void boss_order(struct boss *b, unsigned verb, unsigned deadline_ms);
-/* Turns everything for ms. */
+/* One look at every socket; for ms. */
+void boss_turn(struct boss *b);
 void boss_run(struct boss *b, int ms);
 /* Exit code of the gateway within ms, -1 when it lives. */
 int boss_exit(struct boss *b, int ms);
@@ -85,6 +87,20 @@ void http_read(struct boss *b, int fd, struct reply *r, const char *until, int m
 /* All in one. */
 void http_call(struct boss *b, struct reply *r, const char *method, const char *path, const char *headers,
                const char *body);
+
+/* All content of a chat stream, and whether it ended as it must. */
+struct told {
+    char text[65536], reasoning[4096], finish[32], calls[4096], name[64];
+    size_t n;
+    bool done, error, usage;
+    int events, usage_tokens;
+};
+void read_stream(const struct reply *r, struct told *t);
+/* A stream that ended well with this text. */
+void check_stream(const struct reply *r, const char *text);
+json_t *reply_json(const struct reply *r);
+/* type of an error object, which is checked on the way. */
+const char *error_type(const struct reply *r, char *out, size_t size);
 
 uint64_t test_ms(void);
 /* Writes a model file with a byte vocabulary: id = byte for 0..255, then <|im_start|> 256, <|im_end|> 257, <think> 258,

@@ -1,4 +1,4 @@
-#include "router.h"
+#include "router_priv.h"
 
 #include "hash.h"
 #include "job_frames.h"
@@ -7,182 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ASK_TIMEOUT_US = 15000000, DEFAULT_RETRY_MS = 2000 };
-
 void router_init(struct router *r, const struct vt_clock *clock, struct vt_log *log,
                  const struct router_rules *rules)
 {
     *r = (struct router){.clock = *clock, .log = log, .rules = *rules, .next_handle = 1};
-}
-
-/* ---- engines ---- */
-
-static struct engine *engine_of_link(struct router *r, const struct vt_link *l)
-{
-    for (unsigned i = 0; i < r->n_engines; i++)
-        if (r->engines[i].link == l)
-            return &r->engines[i];
-    return NULL;
-}
-
-static struct engine *engine_named(struct router *r, const char *name)
-{
-    for (unsigned i = 0; i < r->n_engines; i++)
-        if (strcmp(r->engines[i].name, name) == 0)
-            return &r->engines[i];
-    return NULL;
-}
-
-static bool takes_requests(const struct engine *e)
-{
-    return e->state == VT_CHILD_READY && e->link;
-}
-
-static bool comes_back(const struct engine *e)
-{
-    return e->state != VT_CHILD_DOWN && e->state != VT_CHILD_FAILED;
-}
-
-static void match_links(struct router *r)
-{
-    for (unsigned i = 0; i < r->n_engines; i++) {
-        struct engine *e = &r->engines[i];
-        e->link = NULL;
-        for (unsigned k = 0; k < r->n_links; k++)
-            if (e->link_id != 0 && vt_link_id(r->links[k]) == e->link_id)
-                e->link = r->links[k];
-        if (e->state == VT_CHILD_READY) /* its link may come a moment later */
-            r->ever_ready = true;
-    }
-}
-
-static unsigned jobs_on(const struct router *r, const struct vt_link *l)
-{
-    unsigned n = 0;
-    for (const struct job *j = r->first; j; j = j->next)
-        n += j->link == l;
-    return n;
-}
-
-const struct engine *router_ready(const struct router *r)
-{
-    const struct engine *best = NULL;
-    unsigned best_load = 0;
-    for (unsigned i = 0; i < r->n_engines; i++) {
-        const struct engine *e = &r->engines[i];
-        if (!takes_requests(e))
-            continue;
-        unsigned load = jobs_on(r, e->link);
-        if (!best || load < best_load) {
-            best = e;
-            best_load = load;
-        }
-    }
-    return best;
-}
-
-uint32_t router_window(const struct router *r)
-{
-    for (unsigned i = 0; i < r->n_engines; i++)
-        if (r->engines[i].window > 0)
-            return r->engines[i].window;
-    return r->rules.window;
-}
-
-uint32_t router_n_slots(const struct router *r)
-{
-    uint32_t n = 0;
-    for (unsigned i = 0; i < r->n_engines; i++)
-        n += r->engines[i].slots;
-    return n ? n : r->rules.slots;
-}
-
-/* ---- what clients are told ---- */
-
-static uint32_t retry_ms(const struct router *r)
-{
-    uint32_t best = 0;
-    uint64_t now = vt_mono(&r->clock);
-    for (unsigned i = 0; i < r->n_engines; i++) {
-        const struct engine *e = &r->engines[i];
-        if (e->retry_ms == 0)
-            continue;
-        uint64_t gone = (now - e->retry_from) / 1000;
-        uint32_t left = gone < e->retry_ms ? e->retry_ms - (uint32_t)gone : 1;
-        if (best == 0 || left < best)
-            best = left;
-    }
-    return best ? best : DEFAULT_RETRY_MS;
-}
-
-bool router_loading(const struct router *r)
-{
-    if (r->ever_ready || r->hold)
-        return false;
-    for (unsigned i = 0; i < r->n_engines; i++)
-        if (!comes_back(&r->engines[i]))
-            return false;
-    return true;
-}
-
-int router_unavailable(const struct router *r, struct api_err *e)
-{
-    bool back = r->n_engines == 0;
-    for (unsigned i = 0; i < r->n_engines; i++)
-        back |= comes_back(&r->engines[i]);
-    if (r->closed)
-        api_fail(e, 503, NULL, "the server is shutting down");
-    else if (router_loading(r))
-        api_fail(e, 503, NULL, "Loading model");
-    else if (back)
-        api_fail(e, 503, NULL, "the engine is restarting");
-    else
-        api_fail(e, 503, NULL, "no engine is running");
-    e->retry_ms = retry_ms(r);
-    return -1;
-}
-
-/* A model that was ready before comes back, soon enough to wait for. */
-static bool may_hold(const struct router *r)
-{
-    if (r->closed || r->rules.hold_s == 0 || (!r->hold && !r->ever_ready))
-        return false;
-    bool back = r->n_engines == 0;
-    for (unsigned i = 0; i < r->n_engines; i++)
-        back |= comes_back(&r->engines[i]);
-    return back && retry_ms(r) <= r->rules.hold_s * 1000u;
-}
-
-int router_admit(struct router *r, unsigned n, struct api_err *e)
-{
-    bool ready = router_ready(r) != NULL;
-    if (r->closed || (!ready && !may_hold(r)))
-        return router_unavailable(r, e);
-    unsigned open = 0;
-    for (const struct job *j = r->first; j; j = j->next)
-        open += j->state != JOB_STOPPING;
-    /* What slots hold does not wait; without an engine everything does. */
-    uint32_t serving = ready ? router_n_slots(r) : 0;
-    if (open + n > serving + r->rules.queue_max) {
-        api_fail(e, 429, NULL, "the request queue is full");
-        e->retry_ms = ready ? 1000 : retry_ms(r);
-        return -1;
-    }
-    return 0;
-}
-
-unsigned router_open_jobs(const struct router *r, unsigned *held, uint64_t *oldest_us)
-{
-    unsigned n = 0;
-    *held = 0;
-    *oldest_us = 0;
-    for (const struct job *j = r->first; j; j = j->next, n++) {
-        bool waits = j->state == JOB_HELD || j->state == JOB_PARKED;
-        *held += waits;
-        if (*oldest_us == 0 && (waits || j->state == JOB_SUBMITTED))
-            *oldest_us = j->created_us;
-    }
-    return n;
 }
 
 /* ---- the life of a job ---- */
@@ -224,7 +52,7 @@ static void fail_interrupted(struct job *j, const char *why)
     struct api_err e;
     api_fail(&e, 503, NULL, "the request was interrupted by an engine restart and cannot be resumed: %s",
              why);
-    e.retry_ms = retry_ms(j->router);
+    e.retry_ms = router_retry_ms(j->router);
     j->router->interrupted_total++;
     fail(j, &e);
 }
@@ -303,14 +131,14 @@ static void pump(struct router *r)
     const struct engine *e;
     struct job *j;
     while ((e = router_ready(r)) && (j = next_to_run(r, now))) {
-        struct engine *same = j->engine[0] ? engine_named(r, j->engine) : NULL;
+        struct engine *same = j->engine[0] ? router_engine_named(r, j->engine) : NULL;
         /* Only the link had gone: the engine still runs it. */
-        if (j->state == JOB_PARKED && same && takes_requests(same) && same->gen == j->engine_gen &&
+        if (j->state == JOB_PARKED && same && engine_takes(same) && same->gen == j->engine_gen &&
             same->link_id != j->link_id) {
             j->attempts -= j->attempts > 0;
             attach(j, same);
         } else {
-            submit(j, engine_named(r, e->name));
+            submit(j, router_engine_named(r, e->name));
         }
     }
 }
@@ -342,7 +170,7 @@ void router_start(struct router *r, struct job *j)
         return;
     }
     /* A job that cannot be sent at all is told so by the next tick, outside of this call. */
-    struct engine *to = engine_named(r, e->name);
+    struct engine *to = router_engine_named(r, e->name);
     struct vt_err err;
     j->handle = r->next_handle++;
     if (job_send_submit(j, to->link, &err)) {
@@ -422,13 +250,7 @@ void router_fail_all(struct router *r, const struct api_err *e)
             job_send_cancel(j->link, j->handle, 3);
         fail(j, e);
     }
-    for (unsigned i = 0; i < sizeof r->asks / sizeof r->asks[0]; i++) {
-        struct router_ask a = r->asks[i].ask;
-        if (!r->asks[i].link)
-            continue;
-        r->asks[i].link = NULL;
-        a.done(a.arg, NULL, e);
-    }
+    router_asks_fail(r, NULL, e);
 }
 
 /* ---- interruption ---- */
@@ -478,19 +300,6 @@ static struct job *first_waiting(struct router *r)
     return NULL;
 }
 
-static void drop_asks(struct router *r, const struct vt_link *l)
-{
-    struct api_err e;
-    router_unavailable(r, &e);
-    for (unsigned i = 0; i < sizeof r->asks / sizeof r->asks[0]; i++) {
-        if (r->asks[i].link != l)
-            continue;
-        struct router_ask a = r->asks[i].ask;
-        r->asks[i].link = NULL;
-        a.done(a.arg, NULL, &e);
-    }
-}
-
 void router_link_up(struct router *r, struct vt_link *l)
 {
     if (r->n_links == ROUTER_MAX_ENGINES) {
@@ -500,7 +309,7 @@ void router_link_up(struct router *r, struct vt_link *l)
         return;
     }
     r->links[r->n_links++] = l;
-    match_links(r);
+    router_match_links(r);
     unblock(r);
 }
 
@@ -517,13 +326,15 @@ void router_link_down(struct router *r, struct vt_link *l)
         if (r->cancels[i].link != l)
             r->cancels[k++] = r->cancels[i];
     r->n_cancels = k;
-    struct engine *e = engine_of_link(r, l);
+    struct engine *e = router_engine_of(r, l);
     if (e)
         e->link = NULL;
     struct job *j;
     while ((j = first_on(r, l)))
         interrupted(j);
-    drop_asks(r, l);
+    struct api_err why;
+    router_unavailable(r, &why);
+    router_asks_fail(r, l, &why);
     pump(r);
 }
 
@@ -552,28 +363,11 @@ void router_hold(struct router *r, const struct vt_frame *f)
         unblock(r);
 }
 
-static void parse_route(struct router *r, const msgpack_object_array *row, struct engine *e)
-{
-    *e = (struct engine){0};
-    vt_array_str(row, 0, e->name, sizeof e->name);
-    e->gen = vt_array_u64(row, 1, 0);
-    e->link_id = (uint32_t)vt_array_u64(row, 2, 0);
-    e->state = (unsigned)vt_array_u64(row, 3, VT_CHILD_DOWN);
-    e->window = (uint32_t)vt_array_u64(row, 4, 0);
-    e->slots = (uint32_t)vt_array_u64(row, 5, 0);
-    e->modalities = (uint32_t)vt_array_u64(row, 6, 0);
-    vt_array_str(row, 7, e->model, sizeof e->model);
-    e->retry_ms = (uint32_t)vt_array_u64(row, 8, 0);
-    vt_array_str(row, 9, e->fp, sizeof e->fp);
-    e->permille = (uint32_t)vt_array_u64(row, 10, 0);
-    e->retry_from = vt_mono(&r->clock);
-}
-
 /* Whoever waits for something that will not come is told. */
 static void fail_hopeless(struct router *r)
 {
     for (unsigned i = 0; i < r->n_engines; i++)
-        if (comes_back(&r->engines[i]))
+        if (engine_comes_back(&r->engines[i]))
             return;
     struct api_err e;
     router_unavailable(r, &e);
@@ -594,9 +388,9 @@ void router_routes(struct router *r, const struct vt_frame *f)
     for (unsigned i = 0; list && i < list->size && r->n_engines < ROUTER_MAX_ENGINES; i++) {
         const msgpack_object_array *row = vt_array_array(list, i);
         if (row)
-            parse_route(r, row, &r->engines[r->n_engines++]);
+            router_parse_route(r, row, &r->engines[r->n_engines++]);
     }
-    match_links(r);
+    router_match_links(r);
     fail_hopeless(r);
     unblock(r);
 }
@@ -737,9 +531,9 @@ static void on_attached(struct router *r, struct job *j, const struct vt_frame *
         }
         return;
     }
-    struct engine *e = engine_of_link(r, j->link);
+    struct engine *e = router_engine_of(r, j->link);
     wait_again(j);
-    if (e && takes_requests(e))
+    if (e && engine_takes(e))
         submit(j, e);
 }
 
@@ -751,22 +545,10 @@ static struct job *job_of(struct router *r, const struct vt_link *l, uint64_t ha
     return NULL;
 }
 
-static void on_answer(struct router *r, const struct vt_link *l, const struct vt_frame *f)
-{
-    for (unsigned i = 0; i < sizeof r->asks / sizeof r->asks[0]; i++) {
-        if (r->asks[i].link != l || r->asks[i].id != f->id)
-            continue;
-        struct router_ask a = r->asks[i].ask;
-        r->asks[i].link = NULL;
-        a.done(a.arg, f, NULL);
-        return;
-    }
-}
-
 void router_frame(struct router *r, struct vt_link *l, const struct vt_frame *f)
 {
     if (f->type == VT_F_SLOTS || f->type == VT_F_SLOT_OP_DONE) {
-        on_answer(r, l, f);
+        router_asks_frame(r, l, f);
         return;
     }
     struct job *j = job_of(r, l, f->id);
@@ -823,65 +605,5 @@ void router_tick(struct router *r)
             fail_interrupted(j, "the engine did not come back in time");
         }
     }
-    for (unsigned i = 0; i < sizeof r->asks / sizeof r->asks[0]; i++) {
-        if (!r->asks[i].link || r->asks[i].deadline > now)
-            continue;
-        struct api_err e;
-        struct router_ask a = r->asks[i].ask;
-        r->asks[i].link = NULL;
-        api_fail(&e, 503, NULL, "the engine does not answer");
-        a.done(a.arg, NULL, &e);
-    }
-}
-
-/* ---- questions ---- */
-
-static int ask(struct router *r, const struct router_ask *a, struct api_err *e, struct vt_link **link,
-               uint64_t *id)
-{
-    const struct engine *en = router_ready(r);
-    if (!en)
-        return router_unavailable(r, e);
-    for (unsigned i = 0; i < sizeof r->asks / sizeof r->asks[0]; i++) {
-        if (r->asks[i].link)
-            continue;
-        r->asks[i].link = *link = en->link;
-        r->asks[i].id = *id = r->next_handle++;
-        r->asks[i].deadline = vt_mono(&r->clock) + ASK_TIMEOUT_US;
-        r->asks[i].ask = *a;
-        return 0;
-    }
-    return api_fail(e, 503, NULL, "too many questions wait for the engine");
-}
-
-static int sent(struct router *r, int result, uint64_t id, struct api_err *e)
-{
-    if (result == 0)
-        return 0;
-    for (unsigned i = 0; i < sizeof r->asks / sizeof r->asks[0]; i++)
-        if (r->asks[i].link && r->asks[i].id == id)
-            r->asks[i].link = NULL;
-    return api_fail(e, 503, NULL, "the engine's queue is full");
-}
-
-int router_slots(struct router *r, const struct router_ask *a, struct api_err *e)
-{
-    struct vt_link *l;
-    uint64_t id;
-    return ask(r, a, e, &l, &id) ? -1 : sent(r, job_send_slots_ask(l, id), id, e);
-}
-
-int router_slot_op(struct router *r, uint32_t slot, unsigned verb, const char *name,
-                   const struct router_ask *a, struct api_err *e)
-{
-    struct vt_link *l;
-    uint64_t id;
-    return ask(r, a, e, &l, &id) ? -1 : sent(r, job_send_slot_op(l, id, slot, verb, name), id, e);
-}
-
-void router_forget(struct router *r, const void *arg)
-{
-    for (unsigned i = 0; i < sizeof r->asks / sizeof r->asks[0]; i++)
-        if (r->asks[i].link && r->asks[i].ask.arg == arg)
-            r->asks[i].link = NULL;
+    router_asks_tick(r, now);
 }

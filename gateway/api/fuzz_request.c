@@ -1,0 +1,41 @@
+/* Request bodies: from bytes to parameters. */
+#include "params.h"
+
+#include <stdlib.h>
+
+static int one_id(void *arg, const char *text, size_t n, uint32_t **ids, size_t *n_ids)
+{
+    *ids = malloc(sizeof **ids);
+    (*ids)[0] = 1;
+    *n_ids = 1;
+    return 0;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
+{
+    const struct params_env env = {.n_vocab = 1000, .slots = 4, .tokenize = one_id};
+    struct api_err e = {0};
+    struct params p;
+    json_t *body = params_body((const char *)data, n, &e);
+    if (body && params_parse(&p, body, &env, &e) == 0) {
+        json_t *o = params_json(&p);
+        if (!o || !(p.temperature >= 0) || !(p.top_p >= 0 && p.top_p <= 1) || p.n < 1 || p.n > 4 ||
+            p.n_predict < -1)
+            abort();
+        json_decref(o);
+        params_fini(&p);
+    } else {
+        if (e.status < 400 || e.status > 599)
+            abort();
+        json_t *o = api_error_json(&e);
+        char *text = json_dumps(o, JSON_COMPACT);
+        if (!text)
+            abort();
+        free(text);
+        json_decref(o);
+        if (body)
+            params_fini(&p);
+    }
+    json_decref(body);
+    return 0;
+}
