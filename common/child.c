@@ -16,7 +16,6 @@
 #define LIFELINE_MAX   (1u << 20)
 #define LIFELINE_QUEUE 64
 #define LOST_US        VT_SEC(5)
-#define WAITING_MAX    1024
 
 static const int guarded[] = {SIGTERM, SIGINT, SIGHUP};
 
@@ -112,46 +111,18 @@ static bool droppable(const uint8_t *frame)
            frame[2] == VT_F_GW_STATS;
 }
 
-static void keep(struct vt_child *c, const uint8_t *buf, size_t len)
-{
-    struct vt_waiting *w = c->n_waiting < WAITING_MAX ? malloc(sizeof *w + len) : NULL;
-    if (w == NULL) {
-        lose_lifeline(c, "the supervisor does not read");
-        return;
-    }
-    *w = (struct vt_waiting){.len = len};
-    memcpy(w->bytes, buf, len);
-    *c->waiting_tail = w;
-    c->waiting_tail = &w->next;
-    c->n_waiting++;
-}
-
-static void send_waiting(struct vt_child *c)
-{
-    while (c->waiting != NULL && c->sock != NULL) {
-        struct vt_waiting *w = c->waiting;
-        if (vt_sock_send(c->sock, w->bytes, w->len, NULL) < 0)
-            return;
-        c->waiting = w->next;
-        if (c->waiting == NULL)
-            c->waiting_tail = &c->waiting;
-        c->n_waiting--;
-        free(w);
-    }
-}
-
 static void send_bytes(struct vt_child *c, const uint8_t *buf, size_t len)
 {
     struct vt_err err;
-    send_waiting(c);
-    if (c->waiting == NULL && vt_sock_send(c->sock, buf, len, &err) == 0)
+    bool room = vt_wait_flush(&c->waiting, c->sock);
+    if (room && vt_sock_send(c->sock, buf, len, &err) == 0)
         return;
-    if (c->waiting == NULL && err.code != VT_E_BUSY && err.code != VT_E_NOMEM) {
+    if (room && err.code != VT_E_BUSY && err.code != VT_E_NOMEM) {
         vt_log(c->log, VT_LOG_ERR, "lifeline: %s frame not sent: %s", vt_frame_name(buf[2]), err.text);
         return;
     }
-    if (!droppable(buf))
-        keep(c, buf, len);
+    if (!droppable(buf) && vt_wait_keep(&c->waiting, buf, len) < 0)
+        lose_lifeline(c, "the supervisor does not read");
 }
 
 struct vt_enc *vt_child_begin(struct vt_child *c, uint8_t type, uint64_t id)
@@ -279,7 +250,7 @@ static int on_beat_timer(sd_event_source *src, uint64_t usec, void *arg)
     struct vt_child *c = arg;
     c->turns++;
     if (c->sock != NULL) {
-        send_waiting(c);
+        vt_wait_flush(&c->waiting, c->sock);
         send_beat(c);
     }
     sd_event_source_set_time_relative(src, c->beat_us);
@@ -467,7 +438,7 @@ int vt_child_new(struct vt_child **out, sd_event *ev, const struct vt_child_args
     c->clock = clock;
     c->parent_fd = -1;
     c->started = vt_mono(clock);
-    c->waiting_tail = &c->waiting;
+    vt_wait_init(&c->waiting);
     vt_enc_init(&c->enc);
     snprintf(c->role, sizeof c->role, "%s", role);
     snprintf(c->dir, sizeof c->dir, "%s", a->lifeline);
@@ -494,11 +465,7 @@ void vt_child_free(struct vt_child *c)
     sd_event_source_disable_unref(c->sweep_src);
     for (size_t i = 0; i < sizeof guarded / sizeof guarded[0]; i++)
         sd_event_source_disable_unref(c->signal_src[i]);
-    while (c->waiting != NULL) {
-        struct vt_waiting *w = c->waiting;
-        c->waiting = w->next;
-        free(w);
-    }
+    vt_wait_fini(&c->waiting);
     if (c->parent_fd >= 0)
         close(c->parent_fd);
     vt_enc_fini(&c->enc);

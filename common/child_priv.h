@@ -8,6 +8,17 @@
 /* Frames taken from one socket before the loop turns to the others. */
 #define VT_DRAIN_MAX 64
 
+/* Encoded frames that wait for room, in order. */
+struct vt_waiting {
+    struct vt_waiting *next;
+    size_t len;
+    uint8_t bytes[];
+};
+struct vt_wait_list {
+    struct vt_waiting *first, **tail;
+    unsigned n;
+};
+
 struct vt_link {
     struct vt_child *child;
     struct vt_link *next;
@@ -16,18 +27,12 @@ struct vt_link {
     char peer_role[32], path[108];
     uint8_t nonce[VT_NONCE_LEN];
     struct vt_sock *sock;
-    sd_event_source *recv_src, *event_src, *timer;
+    sd_event_source *recv_src, *event_src, *timer, *post_timer;
+    struct vt_wait_list waiting;
     uint64_t deadline; /* of the handshake, monotonic */
     struct vt_enc enc;
     void *bulk, *user;
     size_t bulk_bytes;
-};
-
-/* A lifeline frame that waits for room. */
-struct vt_waiting {
-    struct vt_waiting *next;
-    size_t len;
-    uint8_t bytes[];
 };
 
 struct vt_child {
@@ -49,8 +54,7 @@ struct vt_child {
     uint32_t link_id;
     uint64_t started, beat_us, turns, stale;
     struct vt_enc enc;
-    struct vt_waiting *waiting, **waiting_tail;
-    unsigned n_waiting;
+    struct vt_wait_list waiting;
     struct vt_link *links;
 };
 
@@ -60,6 +64,13 @@ void vt_link_open(struct vt_child *c, const struct vt_frame *f);
 void vt_link_close_all(struct vt_child *c);
 /* Frees links that ended. Never called from inside a link's own callback. */
 void vt_link_sweep(struct vt_child *c);
+
+void vt_wait_init(struct vt_wait_list *w);
+void vt_wait_fini(struct vt_wait_list *w);
+/* -1 when the list is full or memory is out. */
+int vt_wait_keep(struct vt_wait_list *w, const uint8_t *buf, size_t len);
+/* Sends from the front until the socket is full; true when the list is empty then. */
+bool vt_wait_flush(struct vt_wait_list *w, struct vt_sock *s);
 
 /* A one-shot timer that is armed again by sd_event_source_set_time_relative. */
 int vt_timer(sd_event *ev, sd_event_source **src, uint64_t after_us, sd_event_time_handler_t fn, void *arg);

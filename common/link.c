@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define WAITING_MAX  1000
+#define POST_US      VT_MS(5)
 #define HANDSHAKE_US VT_SEC(10) /* the listener waits for a dialer that is told later */
 #define REJECT_US    VT_MS(200) /* time for a REJECT to leave before its socket is closed */
 
@@ -35,6 +37,51 @@ static void tell_state(struct vt_link *l, unsigned state, const char *why)
     vt_child_send(l->child);
 }
 
+/* ---- frames that wait ---- */
+
+void vt_wait_init(struct vt_wait_list *w)
+{
+    *w = (struct vt_wait_list){.tail = &w->first};
+}
+
+void vt_wait_fini(struct vt_wait_list *w)
+{
+    while (w->first != NULL) {
+        struct vt_waiting *f = w->first;
+        w->first = f->next;
+        free(f);
+    }
+    vt_wait_init(w);
+}
+
+int vt_wait_keep(struct vt_wait_list *w, const uint8_t *buf, size_t len)
+{
+    struct vt_waiting *f = w->n < WAITING_MAX ? malloc(sizeof *f + len) : NULL;
+    if (f == NULL)
+        return -1;
+    *f = (struct vt_waiting){.len = len};
+    memcpy(f->bytes, buf, len);
+    *w->tail = f;
+    w->tail = &f->next;
+    w->n++;
+    return 0;
+}
+
+bool vt_wait_flush(struct vt_wait_list *w, struct vt_sock *s)
+{
+    while (w->first != NULL) {
+        struct vt_waiting *f = w->first;
+        if (vt_sock_send(s, f->bytes, f->len, NULL) < 0)
+            return false;
+        w->first = f->next;
+        if (w->first == NULL)
+            w->tail = &w->first;
+        w->n--;
+        free(f);
+    }
+    return true;
+}
+
 /* ---- end ---- */
 
 static void close_socket(struct vt_link *l)
@@ -42,6 +89,7 @@ static void close_socket(struct vt_link *l)
     l->recv_src = sd_event_source_disable_unref(l->recv_src);
     l->event_src = sd_event_source_disable_unref(l->event_src);
     l->timer = sd_event_source_disable_unref(l->timer);
+    l->post_timer = sd_event_source_disable_unref(l->post_timer);
     vt_sock_close(l->sock);
     l->sock = NULL;
 }
@@ -49,6 +97,7 @@ static void close_socket(struct vt_link *l)
 static void free_link(struct vt_link *l)
 {
     close_socket(l);
+    vt_wait_fini(&l->waiting);
     if (l->bulk != NULL)
         munmap(l->bulk, l->bulk_bytes);
     vt_enc_fini(&l->enc);
@@ -369,6 +418,7 @@ void vt_link_open(struct vt_child *c, const struct vt_frame *f)
     l->child = c;
     l->id = (uint32_t)vt_frame_u64(f, VT_LINK_OPEN_LINK, 0);
     vt_enc_init(&l->enc);
+    vt_wait_init(&l->waiting);
     l->next = c->links;
     c->links = l;
     if (read_open(l, f, &err) < 0 || start(l, &err) < 0)
@@ -385,12 +435,19 @@ struct vt_enc *vt_link_begin(struct vt_link *l, uint8_t type, uint64_t id)
     return &l->enc;
 }
 
-int vt_link_send(struct vt_link *l, struct vt_err *err)
+static int end_frame(struct vt_link *l, struct vt_err *err)
 {
     if (l->dead || l->sock == NULL)
         return vt_fail(err, VT_E_STALE_LINK, "link %08x is closed", l->id);
-    if (vt_enc_end(&l->enc, err) < 0)
+    return vt_enc_end(&l->enc, err);
+}
+
+int vt_link_send(struct vt_link *l, struct vt_err *err)
+{
+    if (end_frame(l, err) < 0)
         return -1;
+    if (!vt_wait_flush(&l->waiting, l->sock))
+        return vt_fail(err, VT_E_BUSY, "frames wait on link %08x", l->id);
     return vt_sock_send(l->sock, l->enc.buf, l->enc.len, err);
 }
 
@@ -398,7 +455,45 @@ int vt_link_send_frame(struct vt_link *l, const uint8_t *buf, size_t len, struct
 {
     if (l->dead || l->sock == NULL)
         return vt_fail(err, VT_E_STALE_LINK, "link %08x is closed", l->id);
+    if (!vt_wait_flush(&l->waiting, l->sock))
+        return vt_fail(err, VT_E_BUSY, "frames wait on link %08x", l->id);
     return vt_sock_send(l->sock, buf, len, err);
+}
+
+static int on_post_timer(sd_event_source *src, uint64_t usec, void *arg)
+{
+    struct vt_link *l = arg;
+    if (vt_wait_flush(&l->waiting, l->sock))
+        return 0;
+    sd_event_source_set_time_relative(src, POST_US);
+    return sd_event_source_set_enabled(src, SD_EVENT_ONESHOT);
+}
+
+int vt_link_post(struct vt_link *l, struct vt_err *err)
+{
+    struct vt_err why;
+    if (end_frame(l, err) < 0)
+        return -1;
+    if (vt_wait_flush(&l->waiting, l->sock)) {
+        if (vt_sock_send(l->sock, l->enc.buf, l->enc.len, &why) == 0)
+            return 0;
+        if (why.code != VT_E_BUSY)
+            return vt_fail(err, why.code, "%s", why.text);
+    }
+    if (vt_wait_keep(&l->waiting, l->enc.buf, l->enc.len) < 0)
+        return vt_fail(err, VT_E_BUSY, "the peer of link %08x does not read", l->id);
+    if (l->post_timer == NULL)
+        return vt_timer(l->child->ev, &l->post_timer, POST_US, on_post_timer, l) < 0
+                   ? vt_fail(err, VT_E_NOMEM, "no timer for link %08x", l->id)
+                   : 0;
+    sd_event_source_set_time_relative(l->post_timer, POST_US);
+    sd_event_source_set_enabled(l->post_timer, SD_EVENT_ONESHOT);
+    return 0;
+}
+
+pid_t vt_link_peer(const struct vt_link *l)
+{
+    return (pid_t)l->peer_pid;
 }
 
 uint32_t vt_link_id(const struct vt_link *l)

@@ -83,6 +83,11 @@ int vt_link_send(struct vt_link *l, struct vt_err *err);
 /* A whole frame that another thread has encoded (vt_enc_end has passed it) for this link, or for the lifeline. */
 int vt_link_send_frame(struct vt_link *l, const uint8_t *buf, size_t len, struct vt_err *err);
 int vt_child_send_frame(struct vt_child *c, const uint8_t *buf, size_t len);
+/* For answers that must not be lost: a frame that finds the queue full is kept and sent in order by the loop; later sends
+ * are busy until then. -1 when the link is closed or a thousand frames are kept already. */
+int vt_link_post(struct vt_link *l, struct vt_err *err);
+/* The process at the other end, as the kernel knows it. */
+pid_t vt_link_peer(const struct vt_link *l);
 uint32_t vt_link_id(const struct vt_link *l);
 void *vt_link_user(const struct vt_link *l);
 void vt_link_set_user(struct vt_link *l, void *user);
