@@ -161,6 +161,7 @@ struct eng_config {
     /* Load progress, called from the loading thread. */
     void (*progress)(void *arg, unsigned phase, uint64_t done, uint64_t total);
     void *progress_arg;
+    const char *extra; /* options of the stub; the real core takes none and is given NULL */
 };
 
 struct eng_ops {

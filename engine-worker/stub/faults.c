@@ -1,0 +1,61 @@
+#include "stub.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+void stub_sleep_us(uint64_t us)
+{
+    struct timespec t = {.tv_sec = (time_t)(us / 1000000), .tv_nsec = (long)(us % 1000000) * 1000};
+    nanosleep(&t, NULL);
+}
+
+static void hang(void)
+{
+    for (;;)
+        stub_sleep_us(1000000);
+}
+
+/* A process that leaves the group and outlives its parent, unless somebody looks for it. */
+static void fork_grandchild(void)
+{
+    if (fork() != 0)
+        return;
+    setsid();
+    for (;;)
+        pause();
+}
+
+void stub_fault_load(struct eng *e, uint32_t tick, uint32_t of)
+{
+    if (tick == 0 && e->o.grandchild)
+        fork_grandchild();
+    if (e->o.stall_load >= 0 && tick * 100 >= (uint32_t)e->o.stall_load * of)
+        hang();
+    for (int i = 0; e->o.flood_log && i < 20000; i++)
+        fprintf(stderr, "vitriol-stub: info: line %d of a flood that no log should have to take\n", i);
+}
+
+void stub_fault_token(struct eng *e, const struct stub_req *r)
+{
+    const struct stub_opts *o = &e->o;
+    if (o->exit0_after != 0 && e->tokens >= o->exit0_after)
+        _exit(0);
+    if ((o->segv_at != 0 && e->tokens >= o->segv_at) || r->crash) {
+        signal(SIGSEGV, SIG_DFL);
+        raise(SIGSEGV);
+    }
+    if ((o->hang_step != 0 && e->tokens >= o->hang_step) || (o->heartbeat_only != 0 && e->tokens >= o->heartbeat_only))
+        hang();
+}
+
+bool stub_fault_nan(const struct eng *e)
+{
+    return e->o.nan_at != 0 && e->tokens + 1 == e->o.nan_at;
+}
+
+bool stub_fault_device(const struct eng *e)
+{
+    return e->o.device_sticky != 0 && e->tokens + 1 >= e->o.device_sticky;
+}

@@ -1,0 +1,49 @@
+/* Requests: what the gateway asked for, what the core has produced and what has gone out. Ids are kept until a while after a
+ * request's end, so that a repeated SUBMIT, a gap or a new link is served from here and nothing ever runs twice. A request
+ * whose link is lost is taken out of the core at once (its KV stays as prefix) and stays parked here for a while.
+ * I/O thread only. */
+#ifndef WORKER_REQUESTS_H
+#define WORKER_REQUESTS_H
+
+#include "compute.h"
+#include "link.h"
+
+struct requests;
+
+struct requests_opts {
+    struct compute *compute;
+    const struct vt_clock *clock;
+    struct vt_log *log;
+    uint64_t orphan_us; /* how long requests of a lost link stay parked */
+    bool send_twice;    /* test: every TOKENS frame goes out twice */
+};
+
+int requests_new(struct requests **out, const struct requests_opts *o, struct vt_err *err);
+void requests_free(struct requests *r);
+
+/* The link to the gateway came or went. */
+void requests_link_up(struct requests *r, struct vt_link *l);
+void requests_link_down(struct requests *r);
+
+/* 0: work is taken; else the code (VT_E_DRAINING, …) that new requests are refused with. */
+void requests_close(struct requests *r, int code, const char *text, uint32_t retry_ms);
+
+/* SUBMIT, CREDIT, CANCEL, ATTACH. -1: a protocol error, the link has to end. */
+int requests_frame(struct requests *r, const struct vt_frame *f, struct vt_err *err);
+/* EV_ACCEPTED, EV_REFUSED, EV_PREFILL, EV_TOKEN, EV_DONE; takes over what the event owns. */
+void requests_event(struct requests *r, struct event *ev);
+/* Sends what waits to be sent. True when something is left because the gateway does not read fast enough. */
+bool requests_pump(struct requests *r);
+/* Once a second: deadlines, orphans, what may be forgotten. */
+void requests_tick(struct requests *r);
+
+/* Requests that the core still works on. */
+unsigned requests_running(const struct requests *r);
+/* Requests with frames that have not gone out. */
+unsigned requests_unsent(const struct requests *r);
+uint64_t requests_sent(const struct requests *r);   /* requests served by the pump so far: progress of the link */
+uint64_t requests_parked(const struct requests *r); /* so far */
+/* The rid behind the one that the core was given; NULL when forgotten. */
+const uint8_t *requests_rid(const struct requests *r, const uint8_t core_rid[16]);
+
+#endif
