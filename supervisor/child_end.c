@@ -97,7 +97,8 @@ void child_leave(struct child *c, uint32_t deadline_ms, bool come_back, unsigned
     case VT_CHILD_REAPING: return;
     }
     child_change(c, EV_DRAIN);
-    child_arm(c, sup_now(c->sup) + VT_MS(deadline_ms) + (deadline_ms >= 2000 ? DRAIN_GRACE_US : VT_MS(500)));
+    uint64_t grace = VT_MS(deadline_ms) / 2;
+    child_arm(c, sup_now(c->sup) + VT_MS(deadline_ms) + (grace < DRAIN_GRACE_US ? grace : DRAIN_GRACE_US));
 }
 
 void child_reset(struct child *c)

@@ -1,5 +1,5 @@
 /* A child for tests of vitriold: any role, named by the program's own file name, with one fault chosen by its extra
- * argument (engine.args) or by the file `fault` beside it (store, gateway). */
+ * argument (engine.args). */
 #include "link.h"
 
 #include "build_id.h"
@@ -123,20 +123,6 @@ static void on_lifeline(void *arg, const struct vt_frame *f)
         done(s, f, verb);
 }
 
-static void read_fault(struct state *s, const char *argv0, char *buf, size_t size)
-{
-    char path[512];
-    const char *slash = strrchr(argv0, '/');
-    snprintf(path, sizeof path, "%.*s/fault.%s", (int)(slash - argv0), argv0, s->role);
-    FILE *f = fopen(path, "r");
-    if (f != NULL && fgets(buf, (int)size, f) != NULL) {
-        buf[strcspn(buf, "\n")] = '\0';
-        s->fault = buf;
-    }
-    if (f != NULL)
-        fclose(f);
-}
-
 static void grandchild(void)
 {
     if (fork() != 0)
@@ -156,14 +142,11 @@ int main(int argc, char **argv)
     struct vt_err err;
     struct state s = {.cfg = vt_config_new()};
     struct vt_clock clock = vt_clock_real();
-    char fault[64];
     const char *dash = strrchr(argv[0], '-');
     s.role = dash != NULL ? dash + 1 : "engine";
     if (s.cfg == NULL || vt_child_args(&a, argc, argv, s.cfg, &err) < 0)
         return VT_EX_USAGE;
     s.fault = a.extra;
-    if (s.fault == NULL)
-        read_fault(&s, argv[0], fault, sizeof fault);
     if (has(&s, "no-hello"))
         for (;;)
             pause();
