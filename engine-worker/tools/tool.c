@@ -11,6 +11,7 @@ static const struct {
     {"inspect", "header, metadata and tensors of a GGUF file", tool_inspect},
     {"eval", "perplexity of a text, or logits of given tokens", tool_eval},
     {"bench", "prefill and decode speed at stated depths", tool_bench},
+    {"run", "one answer to the terminal", tool_run},
 };
 
 static void usage(FILE *out)
