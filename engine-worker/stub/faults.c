@@ -46,7 +46,8 @@ void stub_fault_token(struct eng *e, const struct stub_req *r)
         signal(SIGSEGV, SIG_DFL);
         raise(SIGSEGV);
     }
-    if ((o->hang_step != 0 && e->tokens >= o->hang_step) || (o->heartbeat_only != 0 && e->tokens >= o->heartbeat_only))
+    if ((o->hang_step != 0 && e->tokens >= o->hang_step) ||
+        (o->heartbeat_only != 0 && e->tokens >= o->heartbeat_only))
         hang();
 }
 

@@ -85,7 +85,8 @@ void stub_export_free(struct eng *e, struct eng_export *x)
     free(x);
 }
 
-int stub_export_read(struct eng *e, struct eng_export *x, int kind, uint32_t index, uint64_t off, void *dst, size_t len)
+int stub_export_read(struct eng *e, struct eng_export *x, int kind, uint32_t index, uint64_t off, void *dst,
+                     size_t len)
 {
     const struct held *h = x->opaque;
     uint64_t size = kind == 1 ? e->facts.block_bytes : e->facts.rec_bytes;
@@ -95,15 +96,15 @@ int stub_export_read(struct eng *e, struct eng_export *x, int kind, uint32_t ind
     return 0;
 }
 
-int stub_import_begin(struct eng *e, uint32_t slot, const char *tenant, const uint32_t *items, uint32_t n_items,
-                      uint32_t n_blocks, uint32_t rec_pos, void **imp, struct vt_err *err)
+int stub_import_begin(struct eng *e, uint32_t slot, const char *tenant, const uint32_t *items,
+                      uint32_t n_items, uint32_t n_blocks, uint32_t rec_pos, void **imp, struct vt_err *err)
 {
     if (slot >= e->facts.slots)
         return vt_fail(err, VT_E_NO_SLOT, "slot %u does not exist", slot);
     if (e->slots[slot].req.used)
         return vt_fail(err, VT_E_BUSY, "slot %u is at work", slot);
-    if (n_blocks == 0 || n_blocks > n_items / ENG_PAGE || n_items > e->facts.window || rec_pos % ENG_PAGE != 0 ||
-        rec_pos > n_blocks * ENG_PAGE || strlen(tenant) > 64)
+    if (n_blocks == 0 || n_blocks > n_items / ENG_PAGE || n_items > e->facts.window ||
+        rec_pos % ENG_PAGE != 0 || rec_pos > n_blocks * ENG_PAGE || strlen(tenant) > 64)
         return vt_fail(err, VT_E_PARAM, "an import that cannot be");
     struct import *m = calloc(1, sizeof *m);
     if (m != NULL) {
@@ -125,8 +126,8 @@ int stub_import_begin(struct eng *e, uint32_t slot, const char *tenant, const ui
     return 0;
 }
 
-int stub_import_write(struct eng *e, void *imp, int kind, uint32_t index, uint64_t off, const void *src, size_t len,
-                      struct vt_err *err)
+int stub_import_write(struct eng *e, void *imp, int kind, uint32_t index, uint64_t off, const void *src,
+                      size_t len, struct vt_err *err)
 {
     struct import *m = imp;
     uint64_t size = kind == 1 ? e->facts.block_bytes : e->facts.rec_bytes;
@@ -145,7 +146,8 @@ int stub_import_write(struct eng *e, void *imp, int kind, uint32_t index, uint64
     return 0;
 }
 
-int stub_import_publish(struct eng *e, void *imp, uint32_t n_blocks, bool rec_ok, uint32_t *tokens, struct vt_err *err)
+int stub_import_publish(struct eng *e, void *imp, uint32_t n_blocks, bool rec_ok, uint32_t *tokens,
+                        struct vt_err *err)
 {
     struct import *m = imp;
     struct stub_slot *s = &e->slots[m->slot];
@@ -155,7 +157,9 @@ int stub_import_publish(struct eng *e, void *imp, uint32_t n_blocks, bool rec_ok
     while (good < n_blocks && good < m->n_blocks && m->got[good] == e->facts.block_bytes)
         good++;
     if (e->o.hybrid)
-        good = rec_ok && m->rec_got == e->facts.rec_bytes && m->rec_pos <= good * ENG_PAGE ? m->rec_pos / ENG_PAGE : 0;
+        good = rec_ok && m->rec_got == e->facts.rec_bytes && m->rec_pos <= good * ENG_PAGE
+                   ? m->rec_pos / ENG_PAGE
+                   : 0;
     *tokens = good * ENG_PAGE;
     if (good == 0)
         return 0;

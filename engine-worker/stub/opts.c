@@ -63,9 +63,10 @@ static int flag_option(const char *key, struct stub_opts *o, struct worker_fault
     const struct {
         const char *key;
         bool *out;
-    } list[] = {{"hybrid", &o->hybrid},           {"oom-load", &o->oom_load},     {"fail-selftest", &o->fail_selftest},
-                {"flood-log", &o->flood_log},     {"grandchild", &o->grandchild}, {"ignore-term", &f->ignore_stop},
-                {"double-send", &f->send_twice}};
+    } list[] = {
+        {"hybrid", &o->hybrid},         {"oom-load", &o->oom_load},     {"fail-selftest", &o->fail_selftest},
+        {"flood-log", &o->flood_log},   {"grandchild", &o->grandchild}, {"ignore-term", &f->ignore_stop},
+        {"double-send", &f->send_twice}};
     for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
         if (strcmp(key, list[i].key) != 0)
             continue;
@@ -137,7 +138,8 @@ int stub_opts_read(const char *text, struct stub_opts *o, struct worker_faults *
 {
     char copy[1024];
     char *at = copy, *item;
-    *o = (struct stub_opts){.ticks = 4, .rate = 1000, .price = 1024, .vocab_lo = 33, .vocab_hi = 126, .stall_load = -1};
+    *o = (struct stub_opts){
+        .ticks = 4, .rate = 1000, .price = 1024, .vocab_lo = 33, .vocab_hi = 126, .stall_load = -1};
     if (text == NULL)
         return 0;
     if (strlen(text) >= sizeof copy)

@@ -122,7 +122,8 @@ static int fill(struct eng *e, struct vt_err *err)
     return 0;
 }
 
-static int load(struct eng **out, const struct eng_config *cfg, const struct eng_events *ev, void *arg, struct vt_err *err)
+static int load(struct eng **out, const struct eng_config *cfg, const struct eng_events *ev, void *arg,
+                struct vt_err *err)
 {
     struct eng *e = calloc(1, sizeof *e);
     if (e == NULL)
@@ -167,7 +168,8 @@ static void usage_of(const struct stub_req *r, uint32_t reused, struct eng_usage
     u->decode_us = r->decode_at != 0 ? now - r->decode_at : 0;
 }
 
-static void end(struct eng *e, struct stub_req *r, uint32_t reused, enum eng_done why, const struct vt_err *err)
+static void end(struct eng *e, struct stub_req *r, uint32_t reused, enum eng_done why,
+                const struct vt_err *err)
 {
     struct eng_usage u;
     usage_of(r, reused, &u);
@@ -243,7 +245,8 @@ static int take(struct eng *e, const struct eng_request *q, struct stub_req *r)
 {
     uint8_t sha[VT_SHA256_LEN];
     char hex[2 * VT_SHA256_LEN + 1];
-    *r = (struct stub_req){.used = true, .handle = q->handle, .slot = q->slot, .max_new = q->max_new, .credit = q->credit};
+    *r = (struct stub_req){
+        .used = true, .handle = q->handle, .slot = q->slot, .max_new = q->max_new, .credit = q->credit};
     r->n_prompt = (uint32_t)q->n_ids;
     r->n_ids = (uint32_t)(q->n_ids + q->n_emitted);
     r->ids = malloc((r->n_ids + 1) * sizeof *r->ids);
@@ -274,7 +277,8 @@ static void submit(struct eng *e, const struct eng_request *q)
 {
     struct stub_req r;
     if (q->n_ids == 0 || q->n_ids + q->n_emitted >= e->facts.window) {
-        refuse(e, q->handle, q->n_ids == 0 ? VT_E_PARAM : VT_E_WINDOW, "the prompt is empty or longer than the window");
+        refuse(e, q->handle, q->n_ids == 0 ? VT_E_PARAM : VT_E_WINDOW,
+               "the prompt is empty or longer than the window");
         return;
     }
     if (q->slot >= (int32_t)e->facts.slots) {
@@ -498,7 +502,8 @@ static uint32_t slots(const struct eng *e, struct eng_slot_info *out, uint32_t m
     for (uint32_t i = 0; i < n; i++) {
         const struct stub_slot *s = &e->slots[i];
         const struct stub_req *r = &s->req;
-        out[i] = (struct eng_slot_info){.slot = i, .n_tokens = s->n, .epoch = s->epoch, .n_reused = s->reused};
+        out[i] =
+            (struct eng_slot_info){.slot = i, .n_tokens = s->n, .epoch = s->epoch, .n_reused = s->reused};
         memcpy(out[i].tenant, s->tenant, sizeof s->tenant);
         if (!r->used)
             continue;

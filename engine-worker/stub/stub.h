@@ -11,16 +11,17 @@
 #define STUB_QUEUE 64
 
 struct stub_opts {
-    uint32_t load_ms, ticks;      /* load=MS, ticks=N */
-    uint32_t rate, prefill_rate;  /* rate=TOKENS/S for each step, prefill=TOKENS/S; 0: as fast as it goes */
-    uint32_t price;               /* price=BYTES of KV a token */
-    bool hybrid;                  /* hybrid */
-    uint32_t vocab_lo, vocab_hi;  /* vocab=LO-HI: range of ids that are generated */
-    char script[256];             /* script=FILE: ids to generate, then end of sequence */
-    uint64_t exit0_after, segv_at, hang_step, heartbeat_only, nan_at, device_sticky; /* counts of tokens; 0: never */
-    uint32_t slow_prefill_ms;     /* slow-prefill=MS a step */
-    char crash_on[65];            /* crash-on=HASH: first digits of the prompt's SHA-256 */
-    int stall_load;               /* stall-load=PCT; -1: never */
+    uint32_t load_ms, ticks;     /* load=MS, ticks=N */
+    uint32_t rate, prefill_rate; /* rate=TOKENS/S for each step, prefill=TOKENS/S; 0: as fast as it goes */
+    uint32_t price;              /* price=BYTES of KV a token */
+    bool hybrid;                 /* hybrid */
+    uint32_t vocab_lo, vocab_hi; /* vocab=LO-HI: range of ids that are generated */
+    char script[256];            /* script=FILE: ids to generate, then end of sequence */
+    uint64_t exit0_after, segv_at, hang_step, heartbeat_only, nan_at,
+        device_sticky;        /* counts of tokens; 0: never */
+    uint32_t slow_prefill_ms; /* slow-prefill=MS a step */
+    char crash_on[65];        /* crash-on=HASH: first digits of the prompt's SHA-256 */
+    int stall_load;           /* stall-load=PCT; -1: never */
     bool oom_load, fail_selftest, flood_log, grandchild;
 };
 
@@ -79,12 +80,14 @@ struct eng {
 /* stub_kv.c */
 int stub_export_begin(struct eng *e, uint32_t slot, struct eng_export **out, struct vt_err *err);
 void stub_export_free(struct eng *e, struct eng_export *x);
-int stub_export_read(struct eng *e, struct eng_export *x, int kind, uint32_t index, uint64_t off, void *dst, size_t len);
-int stub_import_begin(struct eng *e, uint32_t slot, const char *tenant, const uint32_t *items, uint32_t n_items,
-                      uint32_t n_blocks, uint32_t rec_pos, void **imp, struct vt_err *err);
-int stub_import_write(struct eng *e, void *imp, int kind, uint32_t index, uint64_t off, const void *src, size_t len,
-                      struct vt_err *err);
-int stub_import_publish(struct eng *e, void *imp, uint32_t n_blocks, bool rec_ok, uint32_t *tokens, struct vt_err *err);
+int stub_export_read(struct eng *e, struct eng_export *x, int kind, uint32_t index, uint64_t off, void *dst,
+                     size_t len);
+int stub_import_begin(struct eng *e, uint32_t slot, const char *tenant, const uint32_t *items,
+                      uint32_t n_items, uint32_t n_blocks, uint32_t rec_pos, void **imp, struct vt_err *err);
+int stub_import_write(struct eng *e, void *imp, int kind, uint32_t index, uint64_t off, const void *src,
+                      size_t len, struct vt_err *err);
+int stub_import_publish(struct eng *e, void *imp, uint32_t n_blocks, bool rec_ok, uint32_t *tokens,
+                        struct vt_err *err);
 void stub_import_free(struct eng *e, void *imp);
 
 /* stub_faults.c: what happens instead of, or beside, a token. */

@@ -128,7 +128,8 @@ static int take_salt(struct checkpoint *c, const struct vt_frame *f)
 {
     size_t len;
     const uint8_t *salt = vt_frame_bin(f, VT_CK_SALT_IS_SALT, &len);
-    struct vt_err why = {.code = (int)vt_frame_u64(f, VT_KEY_CODE, VT_E_INTERNAL), .text = "the store gives no salt"};
+    struct vt_err why = {.code = (int)vt_frame_u64(f, VT_KEY_CODE, VT_E_INTERNAL),
+                         .text = "the store gives no salt"};
     if (len != CKPT_SALT_LEN) {
         if (c->save.state == SAVE_SALT && c->save.id == f->id)
             save_fail(c, &why);
@@ -147,7 +148,8 @@ static int take_salt(struct checkpoint *c, const struct vt_frame *f)
     return 0;
 }
 
-void ck_names(const struct checkpoint *c, const uint8_t *salt, const uint32_t *items, uint32_t n_blocks, uint8_t *names)
+void ck_names(const struct checkpoint *c, const uint8_t *salt, const uint32_t *items, uint32_t n_blocks,
+              uint8_t *names)
 {
     uint8_t h[CKPT_NAME_LEN];
     ckpt_h0(ck_facts(c)->layout_fp, salt, h);
@@ -169,7 +171,8 @@ int checkpoint_frame(struct checkpoint *c, const struct vt_frame *f, struct vt_e
     case VT_F_CK_CREDIT:
     case VT_F_CK_COMMITTED: return save_frame(c, f, err);
     case VT_F_CK_ABORT:
-        return c->save.state != SAVE_IDLE && f->id == c->save.id ? save_frame(c, f, err) : load_frame(c, f, err);
+        return c->save.state != SAVE_IDLE && f->id == c->save.id ? save_frame(c, f, err)
+                                                                 : load_frame(c, f, err);
     default: return load_frame(c, f, err);
     }
 }
@@ -300,8 +303,8 @@ void checkpoint_tick(struct checkpoint *c)
 
 /* ---- orders ---- */
 
-void checkpoint_save(struct checkpoint *c, int32_t slot, enum ckpt_reason reason, uint64_t max_us, checkpoint_done done,
-                     void *arg)
+void checkpoint_save(struct checkpoint *c, int32_t slot, enum ckpt_reason reason, uint64_t max_us,
+                     checkpoint_done done, void *arg)
 {
     uint64_t now = vt_mono(c->o.clock);
     struct checkpoint_result r = {0};
@@ -351,7 +354,8 @@ static void queue_named(struct checkpoint *c, const struct named_op *op)
     c->kick = true;
 }
 
-void checkpoint_save_named(struct checkpoint *c, uint32_t slot, const char *name, checkpoint_done done, void *arg)
+void checkpoint_save_named(struct checkpoint *c, uint32_t slot, const char *name, checkpoint_done done,
+                           void *arg)
 {
     struct named_op op = {.slot = slot, .done = done, .arg = arg};
     snprintf(op.name, sizeof op.name, "%s", name);

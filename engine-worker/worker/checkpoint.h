@@ -47,10 +47,11 @@ typedef void (*checkpoint_done)(void *arg, const struct checkpoint_result *r);
 
 /* Saves a slot, or all that changed (slot -1). done is called once, perhaps before this returns. One such order at a time;
  * a second one is told VT_E_BUSY. */
-void checkpoint_save(struct checkpoint *c, int32_t slot, enum ckpt_reason reason, uint64_t max_us, checkpoint_done done,
-                     void *arg);
+void checkpoint_save(struct checkpoint *c, int32_t slot, enum ckpt_reason reason, uint64_t max_us,
+                     checkpoint_done done, void *arg);
 /* Slot files. */
-void checkpoint_save_named(struct checkpoint *c, uint32_t slot, const char *name, checkpoint_done done, void *arg);
+void checkpoint_save_named(struct checkpoint *c, uint32_t slot, const char *name, checkpoint_done done,
+                           void *arg);
 void checkpoint_load_named(struct checkpoint *c, uint32_t slot, const char *tenant, const char *name,
                            checkpoint_done done, void *arg);
 /* At load: the newest heads first, for at most max_us. Result: tokens. */

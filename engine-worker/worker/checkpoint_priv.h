@@ -5,17 +5,17 @@
 #include "checkpoint.h"
 #include "ring.h"
 
-#define MAX_SLOTS  256
-#define SALTS      64
-#define OP_US      VT_SEC(120) /* the store may sit in one sync for that long */
-#define PIECES_AT_ONCE 2       /* pieces copied before the loop turns: about a millisecond */
+#define MAX_SLOTS      256
+#define SALTS          64
+#define OP_US          VT_SEC(120) /* the store may sit in one sync for that long */
+#define PIECES_AT_ONCE 2           /* pieces copied before the loop turns: about a millisecond */
 
 /* What the newest acknowledged checkpoint of a slot holds. */
 struct slot_mark {
-    uint64_t epoch;             /* of the last look; equal: nothing to do */
-    uint32_t blocks, rec;       /* saved blocks and last snapshot position */
+    uint64_t epoch;              /* of the last look; equal: nothing to do */
+    uint32_t blocks, rec;        /* saved blocks and last snapshot position */
     uint8_t name[CKPT_NAME_LEN]; /* of the last saved block */
-    uint64_t due;               /* 0: no save is planned */
+    uint64_t due;                /* 0: no save is planned */
     enum ckpt_reason reason;
     uint64_t changed_at; /* 0: nothing unsaved */
     bool erased;
@@ -111,11 +111,12 @@ const uint8_t *ck_salt(struct checkpoint *c, const char *tenant, uint64_t id);
 bool ck_post(struct checkpoint *c);
 void ck_free_import(struct checkpoint *c, void *imp);
 /* names[n_blocks]; h0 from the salt. */
-void ck_names(const struct checkpoint *c, const uint8_t *salt, const uint32_t *items, uint32_t n_blocks, uint8_t *names);
+void ck_names(const struct checkpoint *c, const uint8_t *salt, const uint32_t *items, uint32_t n_blocks,
+              uint8_t *names);
 
 /* save.c */
-void save_start(struct checkpoint *c, uint32_t slot, enum ckpt_reason reason, const char *name, checkpoint_done done,
-                void *arg);
+void save_start(struct checkpoint *c, uint32_t slot, enum ckpt_reason reason, const char *name,
+                checkpoint_done done, void *arg);
 void save_event(struct checkpoint *c, struct event *ev);
 int save_frame(struct checkpoint *c, const struct vt_frame *f, struct vt_err *err);
 void save_salt(struct checkpoint *c);

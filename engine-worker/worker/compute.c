@@ -12,10 +12,10 @@
 
 /* Beyond this the I/O thread has stopped reading: everything is parked, and tokens of the moment are given up (the I/O
  * thread sees the gap and ends the request at what it has). */
-#define OUTBOX_MAX  65536
-#define STATUS_US   20000
-#define MAX_TOP     64
-#define MAX_DIRTY   256
+#define OUTBOX_MAX 65536
+#define STATUS_US  20000
+#define MAX_TOP    64
+#define MAX_DIRTY  256
 
 struct outbox {
     struct event *ev;
@@ -99,10 +99,12 @@ static void poke(struct compute *c)
 
 /* ---- events of the core ---- */
 
-static void on_accepted(void *arg, uint64_t handle, uint32_t slot, uint32_t reused, uint32_t queue_pos, uint64_t seed)
+static void on_accepted(void *arg, uint64_t handle, uint32_t slot, uint32_t reused, uint32_t queue_pos,
+                        uint64_t seed)
 {
-    push(arg, &(struct event){
-                  .type = EV_ACCEPTED, .handle = handle, .slot = slot, .n = reused, .a = queue_pos, .pos = seed});
+    push(arg,
+         &(struct event){
+             .type = EV_ACCEPTED, .handle = handle, .slot = slot, .n = reused, .a = queue_pos, .pos = seed});
 }
 
 static void on_refused(void *arg, uint64_t handle, const struct vt_err *why, uint32_t retry_ms)
@@ -117,8 +119,8 @@ static void on_prefill(void *arg, uint64_t handle, uint32_t done, uint32_t total
     push(c, &(struct event){.type = EV_PREFILL, .handle = handle, .n = done, .a = total, .b = reused});
 }
 
-static void on_token(void *arg, uint64_t handle, uint64_t first, uint32_t id, float logprob, const struct eng_top *top,
-                     unsigned n_top)
+static void on_token(void *arg, uint64_t handle, uint64_t first, uint32_t id, float logprob,
+                     const struct eng_top *top, unsigned n_top)
 {
     struct event ev = {.type = EV_TOKEN, .handle = handle, .pos = first, .n = id, .logprob = logprob};
     if (top != NULL && n_top > 0) {
@@ -132,8 +134,8 @@ static void on_token(void *arg, uint64_t handle, uint64_t first, uint32_t id, fl
     push(arg, &ev);
 }
 
-static void on_done(void *arg, uint64_t handle, enum eng_done why, uint64_t emitted, const struct eng_usage *usage,
-                    const struct vt_err *err)
+static void on_done(void *arg, uint64_t handle, enum eng_done why, uint64_t emitted,
+                    const struct eng_usage *usage, const struct vt_err *err)
 {
     struct compute *c = arg;
     struct event ev = {.type = EV_DONE, .handle = handle, .kind = (uint8_t)why, .pos = emitted};
@@ -206,7 +208,8 @@ static void import_cmd(struct compute *c, struct cmd *m)
     } else if (m->type == CMD_IMPORT_WRITE) {
         ev.type = EV_IMPORT_WRITTEN;
         ev.n = m->n;
-        rc = ops->import_write(e, m->ptr, m->import.kind, m->import.index, m->import.off, m->blob, m->import.len, &err);
+        rc = ops->import_write(e, m->ptr, m->import.kind, m->import.index, m->import.off, m->blob,
+                               m->import.len, &err);
     } else if (m->type == CMD_IMPORT_PUBLISH) {
         ev.type = EV_IMPORT_DONE;
         rc = ops->import_publish(e, m->ptr, m->import.n_blocks, m->import.rec_ok, &ev.n, &err);
@@ -403,6 +406,7 @@ static void *run(void *arg)
 
 int compute_start(struct compute **out, const struct compute_opts *o, struct vt_err *err)
 {
+    static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS};
     struct compute *c = calloc(1, sizeof *c);
     pthread_condattr_t attr;
     sigset_t all, before;
@@ -419,8 +423,10 @@ int compute_start(struct compute **out, const struct compute_opts *o, struct vt_
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     pthread_cond_init(&c->wake, &attr);
     pthread_condattr_destroy(&attr);
-    /* Signals belong to the event loop of the main thread. */
+    /* Signals belong to the event loop of the main thread, except those that a thread brings on itself. */
     sigfillset(&all);
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++)
+        sigdelset(&all, own[i]);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int rc = c->fd < 0 ? EMFILE : pthread_create(&c->thread, NULL, run, c);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -466,8 +472,7 @@ bool compute_stop(struct compute *c, unsigned ms)
     run_inbox(c); /* what was left refers to imports and exports that must go */
     free_events(&c->out);
     free(c->out.ev);
-    free_events(&c->taken);
-    free(c->taken.ev);
+    free(c->taken.ev); /* what its events owned was taken over */
     if (atomic_load(&c->eng) != NULL)
         c->o.ops->free(atomic_load(&c->eng));
     pthread_mutex_destroy(&c->lock);
@@ -558,8 +563,8 @@ const struct eng_facts *compute_facts(const struct compute *c)
     return c->o.ops->facts(atomic_load(&c->eng));
 }
 
-int compute_export_read(struct compute *c, struct eng_export *x, int kind, uint32_t index, uint64_t off, void *dst,
-                        size_t len)
+int compute_export_read(struct compute *c, struct eng_export *x, int kind, uint32_t index, uint64_t off,
+                        void *dst, size_t len)
 {
     return c->o.ops->export_read(atomic_load(&c->eng), x, kind, index, off, dst, len);
 }

@@ -9,8 +9,8 @@
 
 enum cmd_type {
     CMD_SUBMIT,
-    CMD_CANCEL,       /* handle */
-    CMD_CREDIT,       /* handle, n */
+    CMD_CANCEL, /* handle */
+    CMD_CREDIT, /* handle, n */
     CMD_PARK_ALL,
     CMD_SELFTEST,
     CMD_CANARY,
@@ -69,13 +69,14 @@ struct event {
     uint8_t type;
     uint8_t kind; /* DIRTY_*, enum eng_done */
     uint8_t n_top;
-    uint32_t slot, n, a, b; /* accepted: n reused, a queue_pos; prefill: n done, a total, b reused; token: n id */
-    uint64_t handle;        /* or the tag of the command */
-    uint64_t pos;           /* token: position; accepted: seed; done: emitted */
+    uint32_t slot, n, a,
+        b;           /* accepted: n reused, a queue_pos; prefill: n done, a total, b reused; token: n id */
+    uint64_t handle; /* or the tag of the command */
+    uint64_t pos;    /* token: position; accepted: seed; done: emitted */
     float logprob;
     void *ptr;
-    struct vt_err *err;         /* owned by the taker */
-    struct eng_top *top;        /* owned by the taker */
+    struct vt_err *err;  /* owned by the taker */
+    struct eng_top *top; /* owned by the taker */
     struct eng_usage usage;
 };
 
@@ -118,7 +119,7 @@ void compute_status(struct compute *c, struct compute_status *out);
 /* After EV_LOADED. */
 const struct eng_facts *compute_facts(const struct compute *c);
 /* Copies bytes of a held export; any time until CMD_EXPORT_FREE. */
-int compute_export_read(struct compute *c, struct eng_export *x, int kind, uint32_t index, uint64_t off, void *dst,
-                        size_t len);
+int compute_export_read(struct compute *c, struct eng_export *x, int kind, uint32_t index, uint64_t off,
+                        void *dst, size_t len);
 
 #endif

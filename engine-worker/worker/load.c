@@ -98,7 +98,8 @@ void checkpoint_restore(struct checkpoint *c, uint64_t max_us, checkpoint_done d
                        .deadline = now + max_us,
                        .done = done,
                        .arg = arg};
-    vt_enc_bin(vt_link_begin(c->link, VT_F_CK_FIND, l->id), VT_CK_FIND_LAYOUT_FP, f->layout_fp, sizeof f->layout_fp);
+    vt_enc_bin(vt_link_begin(c->link, VT_F_CK_FIND, l->id), VT_CK_FIND_LAYOUT_FP, f->layout_fp,
+               sizeof f->layout_fp);
     if (!ck_post(c))
         finish(c);
 }
@@ -114,7 +115,8 @@ static void take_heads(struct checkpoint *c, const struct vt_frame *f)
         const msgpack_object_array *row = vt_array_array(list, i);
         uint64_t slot = vt_array_u64(row, 0, UINT64_MAX);
         /* Newest first: an older head of the same slot belongs to another tenant whose turn is over. */
-        if (slot >= slots || slot >= MAX_SLOTS || seen[slot] || !vt_array_u64(row, 4, 0) || vt_array_u64(row, 3, 0) == 0)
+        if (slot >= slots || slot >= MAX_SLOTS || seen[slot] || !vt_array_u64(row, 4, 0) ||
+            vt_array_u64(row, 3, 0) == 0)
             continue;
         seen[slot] = true;
         l->heads[l->n_heads].slot = (uint32_t)slot;
@@ -345,7 +347,8 @@ static void refuse_piece(struct checkpoint *c, uint32_t slot)
 }
 
 /* Pieces come in order: the snapshot, then the blocks. Anything else is a protocol error. */
-static int expect(struct checkpoint *c, uint64_t kind, uint64_t index, uint64_t piece, uint64_t len, struct vt_err *err)
+static int expect(struct checkpoint *c, uint64_t kind, uint64_t index, uint64_t piece, uint64_t len,
+                  struct vt_err *err)
 {
     struct load *l = &c->load;
     const struct eng_facts *f = ck_facts(c);
@@ -354,7 +357,8 @@ static int expect(struct checkpoint *c, uint64_t kind, uint64_t index, uint64_t 
     if (kind != (rec ? CKPT_REC : CKPT_KV) || index != (rec ? l->rec_pos / ENG_PAGE : l->next_block) ||
         piece != l->next_piece || len != ckpt_piece_len(bytes, (uint32_t)piece) ||
         (!rec && l->next_block >= l->n_blocks))
-        return vt_fail(err, VT_E_BAD_FRAME, "CK_DATA kind %llu index %llu piece %llu of %llu bytes is not what is next",
+        return vt_fail(err, VT_E_BAD_FRAME,
+                       "CK_DATA kind %llu index %llu piece %llu of %llu bytes is not what is next",
                        (unsigned long long)kind, (unsigned long long)index, (unsigned long long)piece,
                        (unsigned long long)len);
     if (++l->next_piece < ckpt_pieces(bytes))
@@ -373,7 +377,8 @@ static int take_data(struct checkpoint *c, const struct vt_frame *f, struct vt_e
 {
     struct load *l = &c->load;
     uint64_t kind = vt_frame_u64(f, VT_CK_DATA_KIND, 0), index = vt_frame_u64(f, VT_CK_DATA_INDEX, 0);
-    uint64_t piece = vt_frame_u64(f, VT_CK_DATA_PIECE, 0), slot = vt_frame_u64(f, VT_CK_DATA_RING_SLOT, UINT64_MAX);
+    uint64_t piece = vt_frame_u64(f, VT_CK_DATA_PIECE, 0),
+             slot = vt_frame_u64(f, VT_CK_DATA_RING_SLOT, UINT64_MAX);
     uint64_t len = vt_frame_u64(f, VT_CK_DATA_LEN, UINT64_MAX);
     const uint8_t *sum = vt_frame_bin_n(f, VT_CK_DATA_XXH128, VT_XXH128_LEN);
     uint8_t have[VT_XXH128_LEN];

@@ -16,8 +16,8 @@ static void order_done(struct worker *w, uint64_t id, unsigned verb, const struc
         const struct {
             const char *name;
             uint64_t v;
-        } row[] = {{"bytes", r->bytes}, {"failed", r->failed}, {"saved", r->saved}, {"skipped", r->skipped},
-                   {"tokens", r->tokens}, {"us", r->us}};
+        } row[] = {{"bytes", r->bytes},     {"failed", r->failed}, {"saved", r->saved},
+                   {"skipped", r->skipped}, {"tokens", r->tokens}, {"us", r->us}};
         vt_enc_map(e, VT_ORDER_DONE_RESULT, sizeof row / sizeof row[0]);
         for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
             vt_enc_put_str(e, row[i].name);
@@ -46,7 +46,8 @@ void orders_admission(struct worker *w)
 static void start_drain(struct worker *w, const struct vt_frame *f, unsigned verb)
 {
     uint64_t now = vt_mono(&w->clock), reason = vt_frame_u64(f, VT_ORDER_REASON, 0);
-    uint64_t dflt = verb == VT_ORDER_DRAIN ? (uint64_t)vt_config_int(w->cfg, VT_CFG_ENGINE_DRAIN_S) * 1000 : 15000;
+    uint64_t dflt =
+        verb == VT_ORDER_DRAIN ? (uint64_t)vt_config_int(w->cfg, VT_CFG_ENGINE_DRAIN_S) * 1000 : 15000;
     uint64_t budget = VT_MS(vt_frame_u64(f, VT_ORDER_DEADLINE_MS, dflt));
     uint64_t saving = budget / 4 < VT_SEC(5) ? budget / 4 : VT_SEC(5); /* kept back for the export */
     if (w->drain.verb == VT_ORDER_STOP)
@@ -99,7 +100,8 @@ static void tick_drain(struct worker *w)
         return;
     }
     d->saving = true;
-    checkpoint_save(w->checkpoint, -1, d->reason, late ? VT_SEC(1) : d->deadline - now + VT_SEC(1), drained, w);
+    checkpoint_save(w->checkpoint, -1, d->reason, late ? VT_SEC(1) : d->deadline - now + VT_SEC(1), drained,
+                    w);
 }
 
 /* ---- the other verbs ---- */

@@ -10,7 +10,8 @@
 
 static bool is_mine(const char *name)
 {
-    static const char *const others[] = {"model.path", "store.autosave_s", "store.turn_save_ms", "store.restore_budget_s"};
+    static const char *const others[] = {"model.path", "store.autosave_s", "store.turn_save_ms",
+                                         "store.restore_budget_s"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         if (strcmp(name, others[i]) == 0)
             return true;
@@ -37,7 +38,8 @@ static const char *effective(const struct worker *w, enum vt_config_key k, char 
 
 static int by_name(const void *a, const void *b)
 {
-    return strcmp(vt_config_name(*(const enum vt_config_key *)a), vt_config_name(*(const enum vt_config_key *)b));
+    return strcmp(vt_config_name(*(const enum vt_config_key *)a),
+                  vt_config_name(*(const enum vt_config_key *)b));
 }
 
 static void put_effective(struct worker *w, struct vt_enc *e)
@@ -96,10 +98,10 @@ static void put_facts(struct vt_enc *e, const struct eng_facts *f)
     snprintf(number[6], sizeof number[6], "%u", f->n_vocab);
     plan_delta(f, delta, sizeof delta);
     vt_hex(f->layout_fp, 6, layout);
-    const char *const pair[][2] = {{"arch", f->arch},         {"bytes", number[0]},   {"ctx_train", number[1]},
-                                   {"embd", number[2]},       {"kv", "k:f16,v:f16"},  {"layers", number[3]},
-                                   {"layout", layout},        {"model", f->model},    {"params", number[4]},
-                                   {"plan_delta", delta},     {"simd", f->simd},      {"threads", number[5]},
+    const char *const pair[][2] = {{"arch", f->arch},     {"bytes", number[0]},  {"ctx_train", number[1]},
+                                   {"embd", number[2]},   {"kv", "k:f16,v:f16"}, {"layers", number[3]},
+                                   {"layout", layout},    {"model", f->model},   {"params", number[4]},
+                                   {"plan_delta", delta}, {"simd", f->simd},     {"threads", number[5]},
                                    {"vocab", number[6]}};
     vt_enc_map(e, VT_READY_FACTS, sizeof pair / sizeof pair[0]);
     for (size_t i = 0; i < sizeof pair / sizeof pair[0]; i++) {
@@ -175,19 +177,20 @@ void report_counters(struct worker *w)
     const struct {
         unsigned num;
         double v;
-    } gauge[] = {{VT_SERIES_BUSY_SLOTS, c->decode_calls > 0 ? (double)c->busy_slots_sum / (double)c->decode_calls : 0},
-                 {VT_SERIES_PROCESSING, c->processing},
-                 {VT_SERIES_DEFERRED, c->deferred},
-                 {VT_SERIES_KV_RATIO, (double)c->kv_used_tokens / pool},
-                 {VT_SERIES_KV_TOKENS, (double)c->kv_used_tokens},
-                 {VT_SERIES_PROMPT_RATE, w->prompt_rate},
-                 {VT_SERIES_PREDICTED_RATE, w->predicted_rate},
-                 {VT_SERIES_KV_POOL, (double)f->pool_tokens},
-                 {VT_SERIES_KV_PRICE, (double)f->kv_bytes_per_token},
-                 {VT_SERIES_HANDOFF, requests_unsent(w->requests)},
-                 {VT_SERIES_CKPT_AGE, ck.age_s},
-                 {VT_SERIES_RESTORE_US, (double)ck.restore_us / 1e6},
-                 {VT_SERIES_RESTORED_TOKENS, (double)ck.restored_tokens}};
+    } gauge[] = {
+        {VT_SERIES_BUSY_SLOTS, c->decode_calls > 0 ? (double)c->busy_slots_sum / (double)c->decode_calls : 0},
+        {VT_SERIES_PROCESSING, c->processing},
+        {VT_SERIES_DEFERRED, c->deferred},
+        {VT_SERIES_KV_RATIO, (double)c->kv_used_tokens / pool},
+        {VT_SERIES_KV_TOKENS, (double)c->kv_used_tokens},
+        {VT_SERIES_PROMPT_RATE, w->prompt_rate},
+        {VT_SERIES_PREDICTED_RATE, w->predicted_rate},
+        {VT_SERIES_KV_POOL, (double)f->pool_tokens},
+        {VT_SERIES_KV_PRICE, (double)f->kv_bytes_per_token},
+        {VT_SERIES_HANDOFF, requests_unsent(w->requests)},
+        {VT_SERIES_CKPT_AGE, ck.age_s},
+        {VT_SERIES_RESTORE_US, (double)ck.restore_us / 1e6},
+        {VT_SERIES_RESTORED_TOKENS, (double)ck.restored_tokens}};
     struct vt_enc *e = vt_child_begin(w->child, VT_F_T_ENGINE, 0);
     vt_enc_str(e, VT_T_ENGINE_CHILD, w->args.name);
     vt_enc_u64(e, VT_T_ENGINE_GEN, w->args.gen);

@@ -28,7 +28,8 @@ static int check_ids(const uint32_t *ids, size_t n, uint32_t n_vocab, const char
 {
     for (size_t i = 0; i < n; i++) {
         if (ids[i] >= n_vocab)
-            return vt_fail(err, VT_E_PARAM, "%s: token id %u is outside the vocabulary of %u", what, ids[i], n_vocab);
+            return vt_fail(err, VT_E_PARAM, "%s: token id %u is outside the vocabulary of %u", what, ids[i],
+                           n_vocab);
     }
     return 0;
 }
@@ -54,7 +55,8 @@ static int check_asked(const struct vt_frame *f, struct vt_err *err)
 {
     size_t n;
     if (vt_frame_u64(f, VT_SUBMIT_OP, 0) != 0)
-        return vt_fail(err, VT_E_CAPABILITY, "this model generates text; embeddings and scores are not offered");
+        return vt_fail(err, VT_E_CAPABILITY,
+                       "this model generates text; embeddings and scores are not offered");
     if (vt_frame_array(f, VT_SUBMIT_MEDIA) != NULL && vt_frame_array(f, VT_SUBMIT_MEDIA)->size > 0)
         return vt_fail(err, VT_E_CAPABILITY, "this model takes text only");
     vt_frame_bin(f, VT_SUBMIT_GRAMMAR, &n);
@@ -69,7 +71,8 @@ static int check_asked(const struct vt_frame *f, struct vt_err *err)
 
 int request_read(struct request *r, const struct vt_frame *f, uint32_t n_vocab, struct vt_err *err)
 {
-    const msgpack_object_map *s = vt_frame_map(f, VT_SUBMIT_SAMPLING), *resume = vt_frame_map(f, VT_SUBMIT_RESUME);
+    const msgpack_object_map *s = vt_frame_map(f, VT_SUBMIT_SAMPLING),
+                             *resume = vt_frame_map(f, VT_SUBMIT_RESUME);
     size_t items_len, stop_len, emitted_len, bias_ids_len, bias_len;
     const uint8_t *items = vt_frame_bin(f, VT_SUBMIT_ITEMS, &items_len);
     const uint8_t *stop = vt_frame_bin(f, VT_SUBMIT_STOP_IDS, &stop_len);
@@ -189,7 +192,8 @@ static int send_parked(const struct request *r, struct vt_link *l, struct vt_err
 static int send_done(struct request *r, struct vt_link *l, struct vt_err *err)
 {
     const struct eng_usage *u = &r->usage;
-    const uint64_t usage[] = {u->prompt, u->reused, u->generated, 0, 0, u->queue_us, u->prefill_us, u->decode_us};
+    const uint64_t usage[] = {u->prompt, u->reused,   u->generated,  0,
+                              0,         u->queue_us, u->prefill_us, u->decode_us};
     struct vt_enc *e = vt_link_begin(l, VT_F_DONE, r->gid);
     vt_enc_u64(e, VT_DONE_REASON, r->reason);
     vt_enc_u64(e, VT_DONE_EMITTED, r->n);

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OPEN_MAX        4096   /* requests that the core may hold */
-#define REMEMBER        1024   /* ended ones that are known by their rid */
+#define OPEN_MAX        4096 /* requests that the core may hold */
+#define REMEMBER        1024 /* ended ones that are known by their rid */
 #define TABLE           (OPEN_MAX + REMEMBER)
 #define KEEP_IDS_US     VT_SEC(30)
 #define CREDIT_STALL_US VT_SEC(60)
@@ -390,7 +390,8 @@ static int repeated(struct requests *rs, const struct vt_frame *f, const uint8_t
     size_t emitted;
     if (r == NULL)
         return 0;
-    bool again = (r->state == R_ENDED && r->reason == ENG_PARKED) || r->state == R_PARKED || r->state == R_PARKING;
+    bool again =
+        (r->state == R_ENDED && r->reason == ENG_PARKED) || r->state == R_PARKED || r->state == R_PARKING;
     if (again) {
         drop(rs, r); /* SUBMIT brings all that is needed to go on */
         return 0;

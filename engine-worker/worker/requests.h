@@ -41,7 +41,8 @@ void requests_tick(struct requests *r);
 unsigned requests_running(const struct requests *r);
 /* Requests with frames that have not gone out. */
 unsigned requests_unsent(const struct requests *r);
-uint64_t requests_sent(const struct requests *r);   /* requests served by the pump so far: progress of the link */
+uint64_t
+requests_sent(const struct requests *r); /* requests served by the pump so far: progress of the link */
 uint64_t requests_parked(const struct requests *r); /* so far */
 /* The rid behind the one that the core was given; NULL when forgotten. */
 const uint8_t *requests_rid(const struct requests *r, const uint8_t core_rid[16]);

@@ -75,8 +75,8 @@ static void abort_op(struct checkpoint *c, int code, const char *text)
 
 /* ---- begin ---- */
 
-void save_start(struct checkpoint *c, uint32_t slot, enum ckpt_reason reason, const char *name, checkpoint_done done,
-                void *arg)
+void save_start(struct checkpoint *c, uint32_t slot, enum ckpt_reason reason, const char *name,
+                checkpoint_done done, void *arg)
 {
     struct cmd *m = compute_cmd(CMD_EXPORT);
     struct save *s = &c->save;
@@ -143,7 +143,8 @@ static void begin(struct checkpoint *c)
             vt_enc_put_bin(e, s->rec_names + i * (size_t)CKPT_NAME_LEN, CKPT_NAME_LEN);
         }
     }
-    vt_enc_u64(e, VT_CK_BEGIN_REASON, c->mark[s->slot].erased && s->reason != CKPT_EXPLICIT ? CKPT_RESET : s->reason);
+    vt_enc_u64(e, VT_CK_BEGIN_REASON,
+               c->mark[s->slot].erased && s->reason != CKPT_EXPLICIT ? CKPT_RESET : s->reason);
     vt_enc_u64(e, VT_CK_BEGIN_EPOCH, x->epoch);
     vt_enc_u64(e, VT_CK_BEGIN_BYTES, x->n_blocks * f->block_bytes + x->n_rec * f->rec_bytes);
     if (s->name[0] != 0)
@@ -236,7 +237,8 @@ static void take_need(struct checkpoint *c, const struct vt_frame *f)
 {
     struct save *s = &c->save;
     size_t n, n_rec;
-    const uint8_t *bits = vt_frame_bin(f, VT_CK_NEED_BITMAP, &n), *rec = vt_frame_bin(f, VT_CK_NEED_REC, &n_rec);
+    const uint8_t *bits = vt_frame_bin(f, VT_CK_NEED_BITMAP, &n),
+                  *rec = vt_frame_bin(f, VT_CK_NEED_REC, &n_rec);
     uint64_t credit = vt_frame_u64(f, VT_CK_NEED_CREDIT, 0);
     take_bits(s->need, s->x->n_blocks, bits, n);
     take_bits(s->need + s->x->n_blocks, s->x->n_rec, rec, n_rec);
@@ -351,8 +353,9 @@ static void take_committed(struct checkpoint *c, const struct vt_frame *f)
     struct checkpoint_result r = {.saved = 1, .tokens = s->x->n_items, .bytes = s->bytes};
     c->stats.saves++;
     c->stats.bytes += s->bytes;
-    vt_log(c->o.log, VT_LOG_DEBUG, "slot %u saved: %u tokens, %llu bytes sent, manifest %llu", s->slot, s->x->n_items,
-           (unsigned long long)s->bytes, (unsigned long long)vt_frame_u64(f, VT_CK_COMMITTED_MANIFEST, 0));
+    vt_log(c->o.log, VT_LOG_DEBUG, "slot %u saved: %u tokens, %llu bytes sent, manifest %llu", s->slot,
+           s->x->n_items, (unsigned long long)s->bytes,
+           (unsigned long long)vt_frame_u64(f, VT_CK_COMMITTED_MANIFEST, 0));
     if (s->name[0] == 0)
         mark_saved(c);
     else

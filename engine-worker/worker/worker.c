@@ -65,8 +65,8 @@ static void restored(void *arg, const struct checkpoint_result *r)
     struct worker *w = arg;
     if (w->state != W_RESTORING)
         return;
-    vt_log(w->log, VT_LOG_INFO, "restored %u slots, %llu tokens in %.3f s", r->saved, (unsigned long long)r->tokens,
-           (double)r->us / 1e6);
+    vt_log(w->log, VT_LOG_INFO, "restored %u slots, %llu tokens in %.3f s", r->saved,
+           (unsigned long long)r->tokens, (double)r->us / 1e6);
     vt_child_phase(w->child, VT_PHASE_RESTORE, 1, 1, NULL);
     start_selftest(w);
 }
@@ -75,7 +75,8 @@ static void start_restore(struct worker *w)
 {
     enter(w, W_RESTORING);
     vt_child_phase(w->child, VT_PHASE_RESTORE, 0, 1, NULL);
-    checkpoint_restore(w->checkpoint, VT_SEC((uint64_t)vt_config_int(w->cfg, VT_CFG_STORE_RESTORE_BUDGET_S)), restored, w);
+    checkpoint_restore(w->checkpoint, VT_SEC((uint64_t)vt_config_int(w->cfg, VT_CFG_STORE_RESTORE_BUDGET_S)),
+                       restored, w);
 }
 
 static int make_parts(struct worker *w, struct vt_err *err)
@@ -85,12 +86,13 @@ static int make_parts(struct worker *w, struct vt_err *err)
                                .log = w->log,
                                .orphan_us = VT_SEC((uint64_t)vt_config_int(w->cfg, VT_CFG_ENGINE_ORPHAN_S)),
                                .send_twice = w->faults.send_twice};
-    struct checkpoint_opts co = {.compute = w->compute,
-                                 .clock = &w->clock,
-                                 .log = w->log,
-                                 .autosave_us = VT_SEC((uint64_t)vt_config_int(w->cfg, VT_CFG_STORE_AUTOSAVE_S)),
-                                 .turn_save_us = VT_MS((uint64_t)vt_config_int(w->cfg, VT_CFG_STORE_TURN_SAVE_MS)),
-                                 .corrupt_chunk = w->faults.corrupt_chunk};
+    struct checkpoint_opts co = {
+        .compute = w->compute,
+        .clock = &w->clock,
+        .log = w->log,
+        .autosave_us = VT_SEC((uint64_t)vt_config_int(w->cfg, VT_CFG_STORE_AUTOSAVE_S)),
+        .turn_save_us = VT_MS((uint64_t)vt_config_int(w->cfg, VT_CFG_STORE_TURN_SAVE_MS)),
+        .corrupt_chunk = w->faults.corrupt_chunk};
     return requests_new(&w->requests, &ro, err) < 0 ? -1 : checkpoint_new(&w->checkpoint, &co, err);
 }
 
@@ -147,7 +149,8 @@ static void tell_progress(struct worker *w)
 {
     unsigned phase;
     uint64_t done, total, now = vt_mono(&w->clock);
-    if (now - w->phase_at < PHASE_US || w->state != W_LOADING || !compute_progress(w->compute, &phase, &done, &total))
+    if (now - w->phase_at < PHASE_US || w->state != W_LOADING ||
+        !compute_progress(w->compute, &phase, &done, &total))
         return;
     w->phase_at = now;
     vt_child_phase(w->child, phase, done, total, NULL);
@@ -238,7 +241,9 @@ static int simd_of(const char *name, struct vt_err *err)
         if (strcmp(name, be_simd_name((enum be_simd)s)) == 0)
             return s;
     }
-    return vt_fail(err, VT_E_CONFIG, "engine.simd = %s: auto, ref, sse2, avx, avx2 or avx512 are possible", name) - 1;
+    return vt_fail(err, VT_E_CONFIG, "engine.simd = %s: auto, ref, sse2, avx, avx2 or avx512 are possible",
+                   name) -
+           1;
 }
 
 static int start_load(struct worker *w, struct vt_err *err)
@@ -385,7 +390,8 @@ static int read_args(struct worker *w, int argc, char **argv, worker_extra extra
     if (w->args.extra == NULL)
         return 0;
     if (extra == NULL)
-        return vt_fail(err, VT_E_USAGE, "%s: this program takes no argument beside its options", w->args.extra);
+        return vt_fail(err, VT_E_USAGE, "%s: this program takes no argument beside its options",
+                       w->args.extra);
     return extra(w->args.extra, &w->faults, err);
 }
 
@@ -400,7 +406,8 @@ static int start(struct worker *w, struct vt_err *err)
     sigaddset(&mask, SIGINT);
     sigaddset(&mask, SIGHUP);
     sigprocmask(SIG_BLOCK, &mask, NULL);
-    w->log = vt_log_new(w->args.name, VT_SINK_STDERR, (enum vt_level)log_level(vt_config_str(w->cfg, VT_CFG_LOG_LEVEL)), 0);
+    w->log = vt_log_new(w->args.name, VT_SINK_STDERR,
+                        (enum vt_level)log_level(vt_config_str(w->cfg, VT_CFG_LOG_LEVEL)), 0);
     w->clock = vt_clock_real();
     if (w->log == NULL || sd_event_default(&w->ev) < 0)
         return vt_fail(err, VT_E_NOMEM, "no memory for the event loop");

@@ -1,0 +1,108 @@
+/* Rig: vitriold, gateway and store as one small test program plays them around a real engine process. */
+#ifndef WORKER_TEST_RIG_H
+#define WORKER_TEST_RIG_H
+
+#include "ckpt.h"
+#include "frame.h"
+#include "handshake.h"
+#include "hash.h"
+#include "link.h"
+#include "ring.h"
+#include "sock.h"
+
+#include <stdbool.h>
+#include <sys/types.h>
+
+#define RIG_LINK 0x11
+
+/* A frame that came in, with its bytes. */
+struct got {
+    struct got *next;
+    struct vt_frame f;
+    uint8_t *buf;
+    size_t len;
+};
+
+struct peer {
+    struct vt_sock *s;
+    uint32_t link;
+    struct vt_enc enc;
+    struct got *first, **tail; /* not yet asked for */
+    bool deaf;                 /* does not read */
+};
+
+/* A store in memory. */
+struct blob {
+    uint8_t name[32], *data;
+    size_t len;
+    bool bad;
+};
+struct shelf_head {
+    bool used;
+    char tenant[65], name[129];
+    uint32_t slot, n_items, n_blocks, rec_pos;
+    uint32_t *items;
+    uint8_t *names, rec_name[32];
+    uint64_t gen;
+};
+struct shelf {
+    struct blob *blobs;
+    unsigned n_blobs;
+    struct shelf_head heads[64];
+    uint64_t commits, chunks, refused_sums, aborts, bytes;
+    bool mute; /* answers nothing */
+    /* the save that is open */
+    struct shelf_head open;
+    uint64_t open_id;
+    uint32_t n_rec;
+    uint32_t rec_pos[64];
+    uint8_t rec_names[64][32];
+    uint64_t block_bytes, rec_bytes;
+    /* the load that is open */
+    uint64_t load_id;
+    const struct shelf_head *load;
+    uint32_t next, piece, credit, blocks;
+    bool send_rec;
+};
+
+struct rig {
+    char dir[64], lifeline[108];
+    pid_t pid;
+    uint8_t nonce[16];
+    struct peer life, gw, store;
+    struct vt_ring ring;
+    struct shelf *shelf; /* survives engines */
+    unsigned serial, gen;
+};
+
+/* Starts the engine program with options and --set arguments (NULL-terminated); brings it to WELCOME. */
+void rig_start(struct rig *r, const char *extra, const char *const *sets);
+/* Waits for READY; with_store: opens the store link while it loads. */
+void rig_ready(struct rig *r, bool with_store);
+void rig_open_store(struct rig *r);
+void rig_open_gateway(struct rig *r);
+void rig_close_gateway(struct rig *r);
+void rig_close_store(struct rig *r);
+/* SIGKILL, waits, closes all; the shelf stays. */
+void rig_kill(struct rig *r);
+/* Exit code or 128 + signal within ms; -1: still there. */
+int rig_exit(struct rig *r, int ms);
+void rig_cleanup(struct rig *r);
+
+/* Lets everything turn for ms. */
+void rig_turn(struct rig *r, int ms);
+/* The next frame of that type (and id, unless 0) within ms, else NULL. Frames before it stay. Freed by got_free. */
+struct got *rig_wait(struct rig *r, struct peer *p, uint8_t type, uint64_t id, int ms);
+void got_free(struct got *g);
+/* Frames of that type that came and were not asked for. */
+unsigned rig_count(const struct peer *p, uint8_t type, uint64_t id);
+struct vt_enc *peer_begin(struct peer *p, uint8_t type, uint64_t id);
+void peer_send(struct peer *p);
+
+/* store side, test_shelf.c */
+void shelf_frame(struct rig *r, const struct vt_frame *f);
+void shelf_free(struct shelf *s);
+
+uint64_t rig_ms(void);
+
+#endif
