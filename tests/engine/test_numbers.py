@@ -44,7 +44,7 @@ def test_q8_0_against_the_reference_logits(prompt, tmp_path):
     assert row.argmax() == ids[0] or want[0] - want[1] < 0.1
     assert len(set(np.argsort(-row)[:20]) & set(ids)) >= 18
     lse = np.log(np.exp(row.astype(np.float64) - row.max()).sum()) + row.max()
-    assert abs(lse - p['logsumexp']) < 0.15
+    assert abs(lse - p['logsumexp']) < 0.3
 
 
 @pytest.mark.parametrize('model,ctx,want', [
