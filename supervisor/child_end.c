@@ -204,10 +204,11 @@ static void ended(struct child *c, const siginfo_t *si)
     }
     close_process(c);
     live_enter(&c->live, LIVE_OFF, sup_now(s));
-    uint32_t link = links_child_gone(s, c);
+    links_child_gone(s, c);
     child_change(c, EV_EXIT);
-    if (link != 0)
-        routes_interrupted(s, c, link);
+    if (c->data_link != 0 && c->class != CLASS_STOPPED)
+        routes_interrupted(s, c, c->data_link);
+    c->data_link = 0;
     launch_end(c, c->evidence);
     ops_child_gone(s, c);
     if (c->killed_at == 0)

@@ -247,12 +247,19 @@ static int on_call(sd_event_source *src, int fd, uint32_t revents, void *arg)
     return 0;
 }
 
-int ctl_open(struct sup *s, struct vt_err *err)
+int ctl_new(struct sup *s, struct vt_err *err)
 {
     s->ctl = calloc(1, sizeof *s->ctl);
     if (s->ctl == NULL)
         return vt_fail(err, VT_E_NOMEM, "out of memory");
     vt_enc_init(&s->ctl->enc);
+    return 0;
+}
+
+int ctl_open(struct sup *s, struct vt_err *err)
+{
+    if (ctl_new(s, err) < 0)
+        return -1;
     if (vt_rep_listen(&s->ctl->rep, s->dir.ctl, 0660, err) < 0)
         return -1;
     if (sd_event_add_io(s->ev, &s->ctl->src, vt_rep_fd(s->ctl->rep), EPOLLIN, on_call, s) < 0)

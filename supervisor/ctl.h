@@ -7,6 +7,8 @@
 #include "sup.h"
 
 int ctl_open(struct sup *s, struct vt_err *err);
+/* The same without a socket, for ctl_answer alone. */
+int ctl_new(struct sup *s, struct vt_err *err);
 void ctl_close(struct sup *s);
 int ctl_relisten(struct sup *s, struct vt_err *err);
 /* Times that ctl or tele had to be made anew. */

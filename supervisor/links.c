@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #define MAX_LINKS    (2 * SUP_CHILDREN)
@@ -112,11 +113,21 @@ static struct one *by_id(struct links *l, uint32_t id)
     return NULL;
 }
 
+/* Leaving as told, or dead and not yet reaped: its links end before its pidfd is looked at. */
+static bool is_ending(const struct child *c)
+{
+    siginfo_t si = {0};
+    if (c->ordered || c->pid == 0)
+        return true;
+    return waitid((idtype_t)3 /* P_PIDFD */, (id_t)c->pidfd, &si, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+           si.si_pid != 0;
+}
+
 static void failed(struct sup *s, struct one *l, const char *why)
 {
     struct pair *p = pair_of(s->links, l->kind, l->listener, l->dialer);
-    if (l->listener->ordered || l->dialer->ordered) {
-        end(l); /* one of them is leaving as told; its exit is the event */
+    if (is_ending(l->listener) || is_ending(l->dialer)) {
+        end(l); /* its end is the event, and comes next */
         return;
     }
     event_text(s, EVENT_LINK, l->listener, VT_LOG_WARNING, "link %c.%08x to %s ended: %s", l->kind, l->id,
@@ -222,6 +233,8 @@ static void came_up(struct sup *s, struct one *l)
 {
     struct pair *p = pair_of(s->links, l->kind, l->listener, l->dialer);
     l->state = LINK_UP;
+    if (l->kind == 'd')
+        l->listener->data_link = l->id;
     if (p != NULL)
         p->failures = 0;
     forget_bulk(l); /* both ends have mapped it */
@@ -262,23 +275,18 @@ void links_state(struct sup *s, struct child *c, const struct vt_frame *f)
     }
 }
 
-uint32_t links_child_gone(struct sup *s, const struct child *c)
+void links_child_gone(struct sup *s, const struct child *c)
 {
-    uint32_t data = 0;
     for (unsigned i = 0; i < MAX_LINKS; i++) {
         struct one *l = &s->links->one[i];
-        if (l->id == 0 || (l->listener != c && l->dialer != c))
-            continue;
-        if (l->kind == 'd' && l->listener == c && l->state == LINK_UP)
-            data = l->id;
-        end(l);
+        if (l->id != 0 && (l->listener == c || l->dialer == c))
+            end(l);
     }
     for (unsigned i = 0; i < MAX_LINKS; i++) {
         struct pair *p = &s->links->pair[i];
         if (p->kind != 0 && (p->listener == c || p->dialer == c))
             p->failures = 0, p->not_before = 0; /* the next generation is not to blame */
     }
-    return data;
 }
 
 uint32_t links_up(const struct sup *s, char kind, const struct child *c)

@@ -15,8 +15,8 @@ void links_close(struct sup *s);
 void links_want(struct sup *s);
 /* LINK_STATE of a child. */
 void links_state(struct sup *s, struct child *c, const struct vt_frame *f);
-/* The child's process is gone: its links end. Returns the id of its data link to the gateway that was up, or 0. */
-uint32_t links_child_gone(struct sup *s, const struct child *c);
+/* The child's process is gone: its links end. */
+void links_child_gone(struct sup *s, const struct child *c);
 /* Id of the link of that kind that is up at this child, or 0. */
 uint32_t links_up(const struct sup *s, char kind, const struct child *c);
 /* For reports: the i-th link; false when there is none. */

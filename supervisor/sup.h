@@ -79,6 +79,7 @@ struct child {
     uint8_t recent[16]; /* types of the last frames, for evidence */
     unsigned n_recent;
     uint64_t stale_frames;
+    uint32_t data_link; /* the last one to the gateway that was up in this generation; 0: none */
 
     /* sources, made once and re-armed */
     sd_event_source *on_exit, *on_frame, *on_pipe, *on_log, *timer;

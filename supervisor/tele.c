@@ -42,7 +42,7 @@ int tele_relisten(struct sup *s, struct vt_err *err)
 
 uint64_t tele_relistens(const struct sup *s)
 {
-    return s->tele->relistens;
+    return s->tele != NULL ? s->tele->relistens : 0;
 }
 
 static void publish(struct sup *s)
