@@ -58,10 +58,13 @@ ALWAYS void dots(enum load kind, const int R, const int N, const uint8_t *w, siz
     for (; i + 16 <= n; i += 16)
         for (int v = 0; v < NV; v++) {
             vf xv[5];
-            for (int t = 0; t < N; t++)
+            for (int t = 0; t < N; t++) {
                 xv[t] = v_load(x + t * x_stride + i + v * W);
+                PIN(xv[t]);
+            }
             for (int r = 0; r < R; r++) {
                 vf row = load_w(kind, w + (size_t)r * w_stride, i + v * W);
+                PIN(row);
                 for (int t = 0; t < N; t++)
                     s[r][t][v] = VFMA(row, xv[t], s[r][t][v]);
             }
@@ -86,28 +89,26 @@ ALWAYS void dots(enum load kind, const int R, const int N, const uint8_t *w, siz
 ALWAYS void dots_block(enum load kind, int64_t n_rows, int64_t n_tokens, const uint8_t *w, size_t w_stride,
                        const float *x, int64_t x_stride, int64_t n, float *acc, int64_t acc_stride)
 {
-    int64_t r = 0, t;
-    for (t = 0; t + F_TOKENS <= n_tokens; t += F_TOKENS) {
-        const float *xt = x + t * x_stride;
-        for (r = 0; r + F_ROWS <= n_rows; r += F_ROWS)
-            dots(kind, F_ROWS, F_TOKENS, w + (size_t)r * w_stride, w_stride, xt, x_stride, n,
+    int64_t tiled = n_tokens / F_TOKENS * F_TOKENS, r = 0, t;
+    for (; r + F_ROWS <= n_rows && tiled > 0; r += F_ROWS)
+        for (t = 0; t < tiled; t += F_TOKENS)
+            dots(kind, F_ROWS, F_TOKENS, w + (size_t)r * w_stride, w_stride, x + t * x_stride, x_stride, n,
                  acc + r * acc_stride + t * 16, acc_stride);
-        for (; r < n_rows; r++)
-            dots(kind, 1, F_TOKENS, w + (size_t)r * w_stride, w_stride, xt, x_stride, n,
+    for (; r < n_rows && tiled > 0; r++)
+        for (t = 0; t < tiled; t += F_TOKENS)
+            dots(kind, 1, F_TOKENS, w + (size_t)r * w_stride, w_stride, x + t * x_stride, x_stride, n,
                  acc + r * acc_stride + t * 16, acc_stride);
-    }
-    for (; t < n_tokens; t++) {
-        const float *xt = x + t * x_stride;
-        for (r = 0; r + F_ROWS_1 <= n_rows; r += F_ROWS_1)
-            dots(kind, F_ROWS_1, 1, w + (size_t)r * w_stride, w_stride, xt, x_stride, n,
+    for (r = 0; r + F_ROWS_1 <= n_rows; r += F_ROWS_1)
+        for (t = tiled; t < n_tokens; t++)
+            dots(kind, F_ROWS_1, 1, w + (size_t)r * w_stride, w_stride, x + t * x_stride, x_stride, n,
                  acc + r * acc_stride + t * 16, acc_stride);
-        for (; r < n_rows; r++)
-            dots(kind, 1, 1, w + (size_t)r * w_stride, w_stride, xt, x_stride, n,
+    for (; r < n_rows; r++)
+        for (t = tiled; t < n_tokens; t++)
+            dots(kind, 1, 1, w + (size_t)r * w_stride, w_stride, x + t * x_stride, x_stride, n,
                  acc + r * acc_stride + t * 16, acc_stride);
-    }
 }
 
-#define F_GROUP (2 * F_TOKENS) /* tokens of a visit */
+#define F_GROUP (12 / F_TOKENS * F_TOKENS) /* tokens of a visit */
 
 ALWAYS void fold_block(const struct be_mm *m, const float *acc, int64_t r0, int64_t rows, int64_t t0,
                        int64_t tokens, int64_t acc_stride)

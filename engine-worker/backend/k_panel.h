@@ -7,123 +7,217 @@
 
 /* 256 weights of Q rows. A 32-block type has a scale for each 32, a 256-block type one for all; the rest depends on the type. */
 struct panel {
-    _Alignas(64) int32_t code[64][Q];
-    int16_t scale[16][2 * Q]; /* of a sub-block, twice, since products come in pairs */
-    int16_t pair[8][2 * Q];   /* what multiplies two neighbouring sums of activation codes */
-    float d[8][Q], dmin[Q];
+    qi code[64];
+    qi scale[16]; /* of a sub-block, twice as 16 bits, since products come in pairs */
+    qi pair[8];   /* 16-bit factors of two neighbouring sums of activation codes */
+    qf d[8], dmin;
 };
 
 #define PANELS                                                                                               \
-    4 /* of a visit: about 10 KiB for 8 rows, so that panel and activations share the nearest cache */
+    4 /* of a visit: about 12 KiB for 8 rows, so that panel and activations share the nearest cache */
 
-/* codes[Q][256] → 32-bit lanes. */
-static void interleave(struct panel *p, const uint8_t codes[Q][256])
-{
 #if Q >= 8
-    for (int r = 0; r < Q; r += 8)
-        for (int g = 0; g < 64; g += 8) {
-            __m256i a[8], b[8];
-            for (int i = 0; i < 8; i++)
-                a[i] = _mm256_load_si256((const __m256i *)(codes[r + i] + 4 * g));
-            for (int i = 0; i < 8; i += 2) {
-                b[i] = _mm256_unpacklo_epi32(a[i], a[i + 1]);
-                b[i + 1] = _mm256_unpackhi_epi32(a[i], a[i + 1]);
-            }
-            for (int i = 0; i < 8; i += 4)
-                for (int k = 0; k < 2; k++) {
-                    a[i + 2 * k] = _mm256_unpacklo_epi64(b[i + k], b[i + k + 2]);
-                    a[i + 2 * k + 1] = _mm256_unpackhi_epi64(b[i + k], b[i + k + 2]);
-                }
-            for (int i = 0; i < 4; i++) {
-                _mm256_store_si256((__m256i *)&p->code[g + i][r],
-                                   _mm256_permute2x128_si256(a[i], a[i + 4], 0x20));
-                _mm256_store_si256((__m256i *)&p->code[g + i + 4][r],
-                                   _mm256_permute2x128_si256(a[i], a[i + 4], 0x31));
-            }
+/* 32 bytes of each of eight rows → eight vectors with four bytes of every row. */
+ALWAYS void transpose8(const uint8_t *const row[8], size_t at, __m256i v[8])
+{
+    __m256i a[8], b[8];
+    for (int i = 0; i < 8; i++)
+        a[i] = _mm256_loadu_si256((const __m256i *)(row[i] + at));
+    for (int i = 0; i < 8; i += 2) {
+        b[i] = _mm256_unpacklo_epi32(a[i], a[i + 1]);
+        b[i + 1] = _mm256_unpackhi_epi32(a[i], a[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4)
+        for (int k = 0; k < 2; k++) {
+            a[i + 2 * k] = _mm256_unpacklo_epi64(b[i + k], b[i + k + 2]);
+            a[i + 2 * k + 1] = _mm256_unpackhi_epi64(b[i + k], b[i + k + 2]);
         }
+    for (int i = 0; i < 4; i++) {
+        v[i] = _mm256_permute2x128_si256(a[i], a[i + 4], 0x20);
+        v[i + 4] = _mm256_permute2x128_si256(a[i], a[i + 4], 0x31);
+    }
+}
+#endif
+
+/* The same for Q rows. */
+ALWAYS void transpose(const uint8_t *const row[Q], size_t at, qi v[8])
+{
+#if Q == 16
+    __m256i a[8], b[8];
+    transpose8(row, at, a);
+    transpose8(row + 8, at, b);
+    for (int i = 0; i < 8; i++)
+        v[i] = (qi)_mm512_inserti64x4(_mm512_castsi256_si512(a[i]), b[i], 1);
+#elif Q == 8
+    __m256i a[8];
+    transpose8(row, at, a);
+    for (int i = 0; i < 8; i++)
+        v[i] = (qi)a[i];
 #else
-    for (int r = 0; r < Q; r++)
-        for (int g = 0; g < 64; g++)
-            memcpy(&p->code[g][r], codes[r] + 4 * g, 4);
+    for (int h = 0; h < 2; h++) {
+        __m128i a[4], b[4];
+        for (int i = 0; i < 4; i++)
+            a[i] = _mm_loadu_si128((const __m128i *)(row[i] + at + 16 * h));
+        for (int i = 0; i < 4; i += 2) {
+            b[i] = _mm_unpacklo_epi32(a[i], a[i + 1]);
+            b[i + 1] = _mm_unpackhi_epi32(a[i], a[i + 1]);
+        }
+        for (int k = 0; k < 2; k++) {
+            v[4 * h + 2 * k] = (qi)_mm_unpacklo_epi64(b[k], b[k + 2]);
+            v[4 * h + 2 * k + 1] = (qi)_mm_unpackhi_epi64(b[k], b[k + 2]);
+        }
+    }
 #endif
 }
 
-/* One block of one row: its codes, and what else goes into lane r of the panel. b: which 32 of the panel, 0 for a block of 256. */
-typedef void unpack_fn(struct panel *p, int b, int r, const uint8_t *w, uint8_t *codes);
-
-static void set_scale(struct panel *p, int k, int r, int scale)
+/* Half precision in the low 16 bits of each lane. */
+ALWAYS qf q_half(qi h)
 {
-    p->scale[k][2 * r] = p->scale[k][2 * r + 1] = (int16_t)scale;
+    qi mag = h & 0x7fff;
+    qf f = (qf)(mag << 13) * 0x1p112f; /* normals and subnormals; infinity and NaN get their exponent back */
+    return (qf)((qi)f | ((mag > 0x7bff) & 0x7f800000) | (h & 0x8000) << 16);
 }
 
-static void unpack_nibbles(const uint8_t *qs, uint8_t *codes)
+ALWAYS qf row_halves(const uint8_t *const row[Q], size_t at)
 {
-    for (int c = 0; c < 4; c++)
-        for (int j = 0; j < 32; j++) {
-            codes[64 * c + j] = qs[32 * c + j] & 15;
-            codes[64 * c + 32 + j] = qs[32 * c + j] >> 4;
-        }
+    qi h;
+    for (int r = 0; r < Q; r++)
+        h[r] = be_le16(row[r] + at);
+    return q_half(h);
 }
 
-static void unpack_k4_scales(struct panel *p, int r, const uint8_t *w)
+ALWAYS qi q_low(qi v)
 {
-    p->d[0][r] = be_f16_to_f32(be_le16(w));
-    p->dmin[r] = be_f16_to_f32(be_le16(w + 2));
-    for (int k = 0; k < 8; k++) {
-        uint8_t a, m;
-        be_k4_scale(w + 4, k, &a, &m);
-        set_scale(p, k, r, a);
-        p->pair[k / 2][2 * r + k % 2] = m;
-    }
+    return v & 0x0f0f0f0f;
 }
 
-static void unpack_q4_k(struct panel *p, int b, int r, const uint8_t *w, uint8_t *codes)
+/* Logical shift: the sign bit belongs to the last byte's code. */
+ALWAYS qi q_shr(qi v, int n)
 {
-    unpack_k4_scales(p, r, w);
-    unpack_nibbles(w + 16, codes);
+    typedef uint32_t qu __attribute__((vector_size(4 * Q)));
+    return (qi)((qu)v >> n);
 }
 
-static void unpack_q5_k(struct panel *p, int b, int r, const uint8_t *w, uint8_t *codes)
+/* Byte j of each lane as two equal 16-bit numbers, or bytes j and j + 1 as two. */
+ALWAYS qi q_twice(qi v, int j)
 {
-    unpack_k4_scales(p, r, w);
-    unpack_nibbles(w + 48, codes);
+    qi b = q_shr(v, 8 * j) & 0xff;
+    return b | b << 16;
+}
+
+ALWAYS qi q_two(qi v, int j)
+{
+    qi b = q_shr(v, 8 * j);
+    return (b & 0xff) | (b & 0xff00) << 8;
+}
+
+/* The same with signs. */
+ALWAYS qi q_twice_signed(qi v, int j)
+{
+    qi b = (v << (24 - 8 * j)) >> 24;
+    return (b & 0xffff) | b << 16;
+}
+
+ALWAYS qi q_two_signed(qi v, int j)
+{
+    qi lo = (v << (24 - 8 * j)) >> 24, hi = (v << (16 - 8 * j)) >> 24;
+    return (lo & 0xffff) | hi << 16;
+}
+
+/* Fills a panel from the block of each row. b: which 32 of the panel, 0 for a block of 256. */
+typedef void fill_fn(struct panel *p, int b, const uint8_t *const row[Q]);
+
+ALWAYS void fill_k4_scales(struct panel *p, const uint8_t *const row[Q])
+{
+    qi v[8], scale[2], min[2];
+    transpose(row, 0, v); /* d and dmin; 12 bytes of 6-bit numbers */
+    p->d[0] = q_half(v[0]);
+    p->dmin = q_half(q_shr(v[0], 16));
+    scale[0] = v[1] & 0x3f3f3f3f;
+    min[0] = v[2] & 0x3f3f3f3f;
+    scale[1] = q_low(v[3]) | (q_shr(v[1], 6) & 0x03030303) << 4;
+    min[1] = q_low(q_shr(v[3], 4)) | (q_shr(v[2], 6) & 0x03030303) << 4;
     for (int k = 0; k < 8; k++)
-        for (int j = 0; j < 32; j++)
-            codes[32 * k + j] |= (uint8_t)((w[16 + j] >> k & 1) << 4);
+        p->scale[k] = q_twice(scale[k / 4], k % 4);
+    for (int k = 0; k < 4; k++)
+        p->pair[k] = q_two(min[k / 2], 2 * (k % 2));
 }
 
-static void unpack_q6_k(struct panel *p, int b, int r, const uint8_t *w, uint8_t *codes)
+static void fill_q4_k(struct panel *p, int b, const uint8_t *const row[Q])
 {
-    const int8_t *scale = (const int8_t *)w + 192;
-    p->d[0][r] = be_f16_to_f32(be_le16(w + 208));
-    for (int k = 0; k < 16; k++) {
-        set_scale(p, k, r, scale[k]);
-        p->pair[k / 2][2 * r + k % 2] = scale[k];
-    }
-    for (int h = 0; h < 2; h++, codes += 128) {
-        const uint8_t *ql = w + 64 * h, *qh = w + 128 + 32 * h;
-        for (int l = 0; l < 32; l++) {
-            codes[l] = (uint8_t)((ql[l] & 15) | (qh[l] & 3) << 4);
-            codes[l + 32] = (uint8_t)((ql[l + 32] & 15) | (qh[l] >> 2 & 3) << 4);
-            codes[l + 64] = (uint8_t)(ql[l] >> 4 | (qh[l] >> 4 & 3) << 4);
-            codes[l + 96] = (uint8_t)(ql[l + 32] >> 4 | (qh[l] >> 6) << 4);
+    fill_k4_scales(p, row);
+    for (int c = 0; c < 4; c++) {
+        qi v[8];
+        transpose(row, 16 + 32 * (size_t)c, v);
+        for (int g = 0; g < 8; g++) {
+            p->code[16 * c + g] = q_low(v[g]);
+            p->code[16 * c + 8 + g] = q_low(q_shr(v[g], 4));
         }
     }
 }
 
-static void unpack_q4_0(struct panel *p, int b, int r, const uint8_t *w, uint8_t *codes)
+static void fill_q5_k(struct panel *p, int b, const uint8_t *const row[Q])
 {
-    p->d[b][r] = be_f16_to_f32(be_le16(w));
-    for (int j = 0; j < 16; j++) {
-        codes[j] = w[2 + j] & 15;
-        codes[j + 16] = w[2 + j] >> 4;
+    qi high[8];
+    fill_k4_scales(p, row);
+    transpose(row, 16, high);
+    for (int c = 0; c < 4; c++) {
+        qi v[8];
+        transpose(row, 48 + 32 * (size_t)c, v);
+        for (int g = 0; g < 8; g++) {
+            qi h = q_shr(high[g], 2 * c);
+            p->code[16 * c + g] = q_low(v[g]) | (h & 0x01010101) << 4;
+            p->code[16 * c + 8 + g] = q_low(q_shr(v[g], 4)) | (h & 0x02020202) << 3;
+        }
     }
 }
 
-static void unpack_q8_0(struct panel *p, int b, int r, const uint8_t *w, uint8_t *codes)
+static void fill_q6_k(struct panel *p, int b, const uint8_t *const row[Q])
 {
-    p->d[b][r] = be_f16_to_f32(be_le16(w));
-    memcpy(codes, w + 2, 32);
+    qi scale[8];
+    transpose(row, 176, scale); /* the 16 scales are the second half of these 32 bytes */
+    p->d[0] = row_halves(row, 208);
+    for (int k = 0; k < 16; k++)
+        p->scale[k] = q_twice_signed(scale[4 + k / 4], k % 4);
+    for (int k = 0; k < 8; k++)
+        p->pair[k] = q_two_signed(scale[4 + k / 2], 2 * (k % 2));
+    for (int h = 0; h < 2; h++) {
+        qi lo[8], up[8], high[8];
+        transpose(row, 64 * (size_t)h, lo);
+        transpose(row, 64 * (size_t)h + 32, up);
+        transpose(row, 128 + 32 * (size_t)h, high);
+        for (int g = 0; g < 8; g++) {
+            qi *c = &p->code[32 * h + g];
+            c[0] = q_low(lo[g]) | (high[g] & 0x03030303) << 4;
+            c[8] = q_low(up[g]) | (high[g] & 0x0c0c0c0c) << 2;
+            c[16] = q_low(q_shr(lo[g], 4)) | (high[g] & 0x30303030);
+            c[24] = q_low(q_shr(up[g], 4)) | (q_shr(high[g], 2) & 0x30303030);
+        }
+    }
+}
+
+/* A block has 16 bytes of codes; the transposition reads 32, which from the last block of a file would be too many. */
+static void fill_q4_0(struct panel *p, int b, const uint8_t *const row[Q])
+{
+    _Alignas(16) uint8_t copy[Q][32];
+    const uint8_t *at[Q];
+    qi v[8];
+    for (int r = 0; r < Q; r++) {
+        memcpy(copy[r], row[r] + 2, 16);
+        at[r] = copy[r];
+    }
+    transpose(at, 0, v);
+    p->d[b] = row_halves(row, 0);
+    for (int g = 0; g < 4; g++) {
+        p->code[8 * b + g] = q_low(v[g]);
+        p->code[8 * b + 4 + g] = q_low(q_shr(v[g], 4));
+    }
+}
+
+static void fill_q8_0(struct panel *p, int b, const uint8_t *const row[Q])
+{
+    transpose(row, 2, &p->code[8 * b]);
+    p->d[b] = row_halves(row, 0);
 }
 
 /* ---- tiles: one panel against N tokens ---- */
@@ -143,12 +237,18 @@ ALWAYS void sum_groups(const int N, const struct panel *p, const struct q_tile *
     for (int g = g0; g < g0 + n; g += safe) {
         qw s[Q_TOKENS];
         for (int t = 0; t < N; t++)
-            s[t] = q_mul8(q_load(p->code[g]), q_bcast(x->q[t] + 4 * g));
-        for (int i = 1; i < safe; i++)
-            for (int t = 0; t < N; t++)
-                s[t] += q_mul8(q_load(p->code[g + i]), q_bcast(x->q[t] + 4 * (g + i)));
-        for (int t = 0; t < N; t++)
+            s[t] = q_mul8(p->code[g], q_bcast(x->q[t] + 4 * g));
+        for (int i = 1; i < safe; i++) {
+            qi w = p->code[g + i];
+            for (int t = 0; t < N; t++) {
+                s[t] += q_mul8(w, q_bcast(x->q[t] + 4 * (g + i)));
+                PIN(s[t]);
+            }
+        }
+        for (int t = 0; t < N; t++) {
             a[t] += q_mul16(s[t], scale);
+            PIN(a[t]);
+        }
     }
 }
 
@@ -157,7 +257,7 @@ ALWAYS qi sum_pairs(const struct panel *p, const int16_t *s, const int n)
 {
     qi m = {0};
     for (int k = 0; k < n; k++)
-        m += q_mul16((qw)q_load(p->pair[k]), (qw)q_bcast(s + 2 * k));
+        m += q_mul16((qw)p->pair[k], (qw)q_bcast(s + 2 * k));
     return m;
 }
 
@@ -166,10 +266,9 @@ ALWAYS void tile_k4(const int N, const int safe, const struct panel *p, const st
 {
     qi a[Q_TOKENS] = {{0}};
     for (int k = 0; k < 8; k++)
-        sum_groups(N, p, x, 8 * k, 8, safe, (qw)q_load(p->scale[k]), a);
+        sum_groups(N, p, x, 8 * k, 8, safe, (qw)p->scale[k], a);
     for (int t = 0; t < N; t++) {
-        qf sum = q_loadf(p->d[0]) * q_float(a[t]),
-           min = q_loadf(p->dmin) * q_float(sum_pairs(p, x->s32[t], 4));
+        qf sum = p->d[0] * q_float(a[t]), min = p->dmin * q_float(sum_pairs(p, x->s32[t], 4));
         acc[t] += ((qf){0} + x->d[t][0]) * (sum - min);
     }
 }
@@ -192,10 +291,10 @@ ALWAYS void tile_q6_k(const int N, int blocks, const struct panel *p, const stru
 {
     qi a[Q_TOKENS] = {{0}};
     for (int k = 0; k < 16; k++)
-        sum_groups(N, p, x, 4 * k, 4, 2, (qw)q_load(p->scale[k]), a); /* 63 * 127 */
+        sum_groups(N, p, x, 4 * k, 4, 2, (qw)p->scale[k], a); /* 63 * 127 */
     for (int t = 0; t < N; t++) {
         qi sum = a[t] - (sum_pairs(p, x->s16[t], 8) << 5);
-        acc[t] += (q_loadf(p->d[0]) * ((qf){0} + x->d[t][0])) * q_float(sum);
+        acc[t] += (p->d[0] * ((qf){0} + x->d[t][0])) * q_float(sum);
     }
 }
 
@@ -209,7 +308,7 @@ ALWAYS void tile_q4_0(const int N, int blocks, const struct panel *p, const stru
         sum_groups(N, p, x, 8 * b, 8, 8, one, a);
         for (int t = 0; t < N; t++) {
             qi sum = a[t] - 8 * (int32_t)x->s32[t][b];
-            acc[t] += (q_loadf(p->d[b]) * ((qf){0} + x->d[t][b])) * q_float(sum);
+            acc[t] += (p->d[b] * ((qf){0} + x->d[t][b])) * q_float(sum);
         }
     }
 }
@@ -222,12 +321,14 @@ ALWAYS void tile_q8_0(const int N, int blocks, const struct panel *p, const stru
     for (int b = 0; b < blocks; b++) {
         qi a[Q_TOKENS] = {{0}};
         for (int g = 8 * b; g < 8 * b + 8; g++) {
-            qi w = q_load(p->code[g]), u = q_abs(w);
-            for (int t = 0; t < N; t++)
+            qi w = p->code[g], u = q_abs(w);
+            for (int t = 0; t < N; t++) {
                 a[t] += q_mul16(q_mul8(u, q_sign(q_bcast(x->q[t] + 4 * g), w)), one);
+                PIN(a[t]);
+            }
         }
         for (int t = 0; t < N; t++)
-            acc[t] += (q_loadf(p->d[b]) * ((qf){0} + x->d[t][b])) * q_float(a[t]);
+            acc[t] += (p->d[b] * ((qf){0} + x->d[t][b])) * q_float(a[t]);
     }
 }
 
@@ -238,17 +339,16 @@ typedef void tile_fn(const int N, int blocks, const struct panel *p, const struc
                      qf acc[Q_TOKENS]);
 
 /* Values i..i+255 of Q rows. */
-ALWAYS void fill_panel(unpack_fn *unpack, const int block, const int bytes, struct panel *p,
+ALWAYS void fill_panel(fill_fn *fill, const int block, const int bytes, struct panel *p,
                        const uint8_t *const rows[Q], int64_t i, int64_t n_in)
 {
-    _Alignas(64) uint8_t codes[Q][256];
     int n = n_in - i < 256 ? (int)(n_in - i) : 256;
-    if (n < 256)
-        memset(codes, 0, sizeof codes);
-    for (int r = 0; r < Q; r++)
-        for (int b = 0; b < n / block; b++)
-            unpack(p, b, r, rows[r] + (i / block + b) * bytes, codes[r] + block * b);
-    interleave(p, codes);
+    for (int b = 0; b < n / block; b++) {
+        const uint8_t *at[Q];
+        for (int r = 0; r < Q; r++)
+            at[r] = rows[r] + (i / block + b) * bytes;
+        fill(p, b, at);
+    }
 }
 
 ALWAYS void run_tile(tile_fn *tile, const int block, const int N, const struct be_mm *m,
@@ -280,8 +380,8 @@ ALWAYS void run_tile(tile_fn *tile, const int block, const int N, const struct b
 #define Q_GROUP 64 /* tokens for which a panel is unpacked */
 
 /* Q rows from row r, tokens t0..t0+n-1. */
-ALWAYS void panel_rows(unpack_fn *unpack, tile_fn *tile, const int block, const int bytes,
-                       const struct be_mm *m, int64_t r, int64_t t0, int64_t n)
+ALWAYS void panel_rows(fill_fn *fill, tile_fn *tile, const int block, const int bytes, const struct be_mm *m,
+                       int64_t r, int64_t t0, int64_t n)
 {
     struct panel p[PANELS];
     const uint8_t *rows[Q];
@@ -293,22 +393,26 @@ ALWAYS void panel_rows(unpack_fn *unpack, tile_fn *tile, const int block, const 
     for (int64_t i = 0; i < m->n_in; i += 256 * PANELS) {
         int64_t end = m->n_in - i < 256 * PANELS ? m->n_in : i + 256 * PANELS, t = 0;
         for (int64_t k = i; k < end; k += 256)
-            fill_panel(unpack, block, bytes, &p[(k - i) / 256], rows, k, m->n_in);
+            fill_panel(fill, block, bytes, &p[(k - i) / 256], rows, k, m->n_in);
         for (; t + Q_TOKENS <= n; t += Q_TOKENS)
             run_tile(tile, block, Q_TOKENS, m, p, t0 + t, i, end, acc + t);
-        for (; t < n; t++)
+        if (n - t == 3)
+            run_tile(tile, block, 3, m, p, t0 + t, i, end, acc + t);
+        else if (n - t == 2)
+            run_tile(tile, block, 2, m, p, t0 + t, i, end, acc + t);
+        else if (n - t == 1)
             run_tile(tile, block, 1, m, p, t0 + t, i, end, acc + t);
     }
     for (int64_t t = 0; t < n; t++)
         memcpy(m->y + (t0 + t) * m->n_out + r, &acc[t], (size_t)lanes * sizeof(float));
 }
 
-ALWAYS void mm_panel(unpack_fn *unpack, tile_fn *tile, const int block, const int bytes,
-                     const struct be_mm *m, int64_t r0, int64_t r1)
+ALWAYS void mm_panel(fill_fn *fill, tile_fn *tile, const int block, const int bytes, const struct be_mm *m,
+                     int64_t r0, int64_t r1)
 {
     for (int64_t t = 0; t < m->T; t += Q_GROUP)
         for (int64_t r = r0; r < r1; r += Q)
-            panel_rows(unpack, tile, block, bytes, m, r, t, m->T - t < Q_GROUP ? m->T - t : Q_GROUP);
+            panel_rows(fill, tile, block, bytes, m, r, t, m->T - t < Q_GROUP ? m->T - t : Q_GROUP);
 }
 
 #include "k_gemv.h"
@@ -318,7 +422,7 @@ static void mm_q8_0(const struct be_mm *m, int64_t r0, int64_t r1)
     if (m->T < GEMV_BELOW)
         gemv_q8_0(m, r0, r1);
     else
-        mm_panel(unpack_q8_0, tile_q8_0, 32, 34, m, r0, r1);
+        mm_panel(fill_q8_0, tile_q8_0, 32, 34, m, r0, r1);
 }
 
 static void mm_q4_0(const struct be_mm *m, int64_t r0, int64_t r1)
@@ -326,7 +430,7 @@ static void mm_q4_0(const struct be_mm *m, int64_t r0, int64_t r1)
     if (m->T < GEMV_BELOW)
         gemv_q4_0(m, r0, r1);
     else
-        mm_panel(unpack_q4_0, tile_q4_0, 32, 18, m, r0, r1);
+        mm_panel(fill_q4_0, tile_q4_0, 32, 18, m, r0, r1);
 }
 
 static void mm_q4_k(const struct be_mm *m, int64_t r0, int64_t r1)
@@ -334,7 +438,7 @@ static void mm_q4_k(const struct be_mm *m, int64_t r0, int64_t r1)
     if (m->T < GEMV_BELOW)
         gemv_q4_k(m, r0, r1);
     else
-        mm_panel(unpack_q4_k, tile_q4_k, 256, 144, m, r0, r1);
+        mm_panel(fill_q4_k, tile_q4_k, 256, 144, m, r0, r1);
 }
 
 static void mm_q5_k(const struct be_mm *m, int64_t r0, int64_t r1)
@@ -342,7 +446,7 @@ static void mm_q5_k(const struct be_mm *m, int64_t r0, int64_t r1)
     if (m->T < GEMV_BELOW)
         gemv_q5_k(m, r0, r1);
     else
-        mm_panel(unpack_q5_k, tile_q5_k, 256, 176, m, r0, r1);
+        mm_panel(fill_q5_k, tile_q5_k, 256, 176, m, r0, r1);
 }
 
 static void mm_q6_k(const struct be_mm *m, int64_t r0, int64_t r1)
@@ -350,7 +454,7 @@ static void mm_q6_k(const struct be_mm *m, int64_t r0, int64_t r1)
     if (m->T < GEMV_BELOW)
         gemv_q6_k(m, r0, r1);
     else
-        mm_panel(unpack_q6_k, tile_q6_k, 256, 210, m, r0, r1);
+        mm_panel(fill_q6_k, tile_q6_k, 256, 210, m, r0, r1);
 }
 
 #endif

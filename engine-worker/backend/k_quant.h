@@ -19,20 +19,6 @@ typedef int16_t qw __attribute__((vector_size(4 * Q)));
 typedef int8_t qb __attribute__((vector_size(4 * Q)));
 typedef float qf __attribute__((vector_size(4 * Q)));
 
-ALWAYS qi q_load(const void *p)
-{
-    qi v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
-ALWAYS qf q_loadf(const float *p)
-{
-    qf v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
 /* Four bytes to every lane. */
 ALWAYS qi q_bcast(const void *p)
 {

@@ -39,6 +39,14 @@ ALWAYS void v_store(float *p, vf v)
     memcpy(p, &v, sizeof v);
 }
 
+/* Keeps a value in a register here: compilers like to fold loads into each use, and to reorder integer sums, both of which
+ * cost more registers or loads than there are. */
+#if defined(__AVX512F__)
+#define PIN(v) __asm__("" : "+v"(v))
+#else
+#define PIN(v) __asm__("" : "+x"(v))
+#endif
+
 ALWAYS vf v_set(float f)
 {
     return (vf){0} + f;
