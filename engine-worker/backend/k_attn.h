@@ -101,18 +101,24 @@ ALWAYS void add_values(enum load kind, const int N, const int C, struct attn_wor
                        const uint8_t *v, size_t stride, int c, int k0, int k1)
 {
     vf s[4][8];
+    UNROLL
     for (int q = 0; q < N; q++)
-        for (int j = 0; j < C; j++)
-            s[q][j] = v_load(&w->o[q0 + q][c + j * W]);
+        UNROLL
+    for (int j = 0; j < C; j++)
+        s[q][j] = v_load(&w->o[q0 + q][c + j * W]);
     for (int k = k0; k < k1; k++)
-        for (int j = 0; j < C; j++) {
-            vf x = load_w(kind, v + (size_t)(k - k0) * stride, c + j * W);
-            for (int q = 0; q < N; q++)
-                s[q][j] = VFMA(v_set(w->p[q0 + q][k]), x, s[q][j]);
-        }
+        UNROLL
+    for (int j = 0; j < C; j++) {
+        vf x = load_w(kind, v + (size_t)(k - k0) * stride, c + j * W);
+        UNROLL
+        for (int q = 0; q < N; q++)
+            s[q][j] = VFMA(v_set(w->p[q0 + q][k]), x, s[q][j]);
+    }
+    UNROLL
     for (int q = 0; q < N; q++)
-        for (int j = 0; j < C; j++)
-            v_store(&w->o[q0 + q][c + j * W], s[q][j]);
+        UNROLL
+    for (int j = 0; j < C; j++)
+        v_store(&w->o[q0 + q][c + j * W], s[q][j]);
 }
 
 /* The last channels when dv is no multiple of W. */

@@ -41,6 +41,7 @@ ALWAYS void load_tail(enum load kind, const uint8_t *row, int64_t i, int64_t n, 
     uint8_t b[64] = {0};
     int64_t size = kind == LOAD_F32 ? 4 : 2;
     memcpy(b, row + size * i, (size_t)(size * n));
+    UNROLL
     for (int v = 0; v < NV; v++)
         out[v] = load_w(kind, b, v * W);
 }
@@ -51,38 +52,51 @@ ALWAYS void dots(enum load kind, const int R, const int N, const uint8_t *w, siz
 {
     vf s[8][5][NV], wv[NV];
     int64_t i = 0;
+    UNROLL
     for (int r = 0; r < R; r++)
-        for (int t = 0; t < N; t++)
-            for (int v = 0; v < NV; v++)
-                s[r][t][v] = v_load(acc + r * acc_stride + t * 16 + v * W);
+        UNROLL
+    for (int t = 0; t < N; t++)
+        UNROLL
+    for (int v = 0; v < NV; v++)
+        s[r][t][v] = v_load(acc + r * acc_stride + t * 16 + v * W);
     for (; i + 16 <= n; i += 16)
-        for (int v = 0; v < NV; v++) {
-            vf xv[5];
-            for (int t = 0; t < N; t++) {
-                xv[t] = v_load(x + t * x_stride + i + v * W);
-                PIN(xv[t]);
-            }
-            for (int r = 0; r < R; r++) {
-                vf row = load_w(kind, w + (size_t)r * w_stride, i + v * W);
-                PIN(row);
-                for (int t = 0; t < N; t++)
-                    s[r][t][v] = VFMA(row, xv[t], s[r][t][v]);
-            }
+        UNROLL
+    for (int v = 0; v < NV; v++) {
+        vf xv[5];
+        UNROLL
+        for (int t = 0; t < N; t++) {
+            xv[t] = v_load(x + t * x_stride + i + v * W);
+            PIN(xv[t]);
         }
-    if (i < n)
+        UNROLL
         for (int r = 0; r < R; r++) {
-            load_tail(kind, w + (size_t)r * w_stride, i, n - i, wv);
-            for (int t = 0; t < N; t++) {
-                vf xv[NV];
-                load_tail(LOAD_F32, (const uint8_t *)(x + t * x_stride), i, n - i, xv);
-                for (int v = 0; v < NV; v++)
-                    s[r][t][v] = VFMA(wv[v], xv[v], s[r][t][v]);
-            }
+            vf row = load_w(kind, w + (size_t)r * w_stride, i + v * W);
+            PIN(row);
+            UNROLL
+            for (int t = 0; t < N; t++)
+                s[r][t][v] = VFMA(row, xv[t], s[r][t][v]);
         }
-    for (int r = 0; r < R; r++)
-        for (int t = 0; t < N; t++)
+    }
+    if (i < n)
+        UNROLL
+    for (int r = 0; r < R; r++) {
+        load_tail(kind, w + (size_t)r * w_stride, i, n - i, wv);
+        UNROLL
+        for (int t = 0; t < N; t++) {
+            vf xv[NV];
+            load_tail(LOAD_F32, (const uint8_t *)(x + t * x_stride), i, n - i, xv);
+            UNROLL
             for (int v = 0; v < NV; v++)
-                v_store(acc + r * acc_stride + t * 16 + v * W, s[r][t][v]);
+                s[r][t][v] = VFMA(wv[v], xv[v], s[r][t][v]);
+        }
+    }
+    UNROLL
+    for (int r = 0; r < R; r++)
+        UNROLL
+    for (int t = 0; t < N; t++)
+        UNROLL
+    for (int v = 0; v < NV; v++)
+        v_store(acc + r * acc_stride + t * 16 + v * W, s[r][t][v]);
 }
 
 /* All pairs of n_rows rows and n_tokens tokens over n values; acc[row][token][16], acc_stride floats between rows. */

@@ -26,6 +26,7 @@ ALWAYS __m256i fold8(const __m256i v[8])
 ALWAYS __m256i fold8_half(const __m128i v[8])
 {
     __m256i w[4];
+    UNROLL
     for (int i = 0; i < 4; i++)
         w[i] = _mm256_inserti128_si256(_mm256_castsi128_si256(v[i]), v[i + 4], 1);
     return fold4(w[0], w[1], w[2], w[3]);
@@ -92,6 +93,7 @@ ALWAYS __m256i row_k45(const uint8_t *w, const uint8_t *qs, const uint8_t *high,
     __m256i sm = k4_scales(w + 4), sum = _mm256_setzero_si256();
     __m256i sc = _mm256_permute2x128_si256(sm, sm, 0), fifth = high != NULL ? load256(high) : sum;
     *min = _mm_madd_epi16(_mm256_extracti128_si256(sm, 1), _mm_loadu_si128((const __m128i *)s32));
+    UNROLL
     for (int c = 0; c < 4; c++) {
         __m256i v = load256(qs + 32 * c), lo = nibbles(v), hi = nibbles(_mm256_srli_epi16(v, 4));
         if (high != NULL) {
@@ -123,6 +125,7 @@ ALWAYS __m256i row_q6_k(const uint8_t *w, const int8_t *q, const int16_t *s16)
     const __m256i two = _mm256_set1_epi8(0x30);
     __m128i sc = _mm_loadu_si128((const __m128i *)(w + 192));
     __m256i sum = _mm256_setzero_si256();
+    UNROLL
     for (int h = 0; h < 2; h++) {
         __m256i a = load256(w + 64 * h), b = load256(w + 64 * h + 32), t = load256(w + 128 + 32 * h), u[4];
         u[0] = _mm256_or_si256(nibbles(a), _mm256_and_si256(_mm256_slli_epi16(t, 4), two));
@@ -130,6 +133,7 @@ ALWAYS __m256i row_q6_k(const uint8_t *w, const int8_t *q, const int16_t *s16)
         u[2] = _mm256_or_si256(nibbles(_mm256_srli_epi16(a, 4)), _mm256_and_si256(t, two));
         u[3] =
             _mm256_or_si256(nibbles(_mm256_srli_epi16(b, 4)), _mm256_and_si256(_mm256_srli_epi16(t, 2), two));
+        UNROLL
         for (int g = 0; g < 4; g++)
             sum = _mm256_add_epi32(
                 sum, _mm256_madd_epi16(_mm256_maddubs_epi16(u[g], load256(q + 128 * h + 32 * g)),
@@ -148,6 +152,7 @@ ALWAYS __m256 block32(const enum gemv_type ty, const uint8_t *const w[8], const 
 {
     const int8_t *q = x->q + t * x->q_stride + 32 * b;
     __m256i v[8];
+    UNROLL
     for (int r = 0; r < 8; r++)
         v[r] = ty == GEMV_Q8_0 ? row_q8_0(w[r], q) : row_q4_0(w[r], q);
     __m256i sum = fold8(v);
@@ -164,6 +169,7 @@ ALWAYS __m256 block_k45(const enum gemv_type ty, const uint8_t *const w[8], cons
     const int16_t *s32 = x->s32 + t * x->s32_stride + 8 * b;
     __m256i v[8];
     __m128i m[8];
+    UNROLL
     for (int r = 0; r < 8; r++)
         v[r] = ty == GEMV_Q4_K ? row_k45(w[r], w[r] + 16, NULL, q, s32, &m[r])
                                : row_k45(w[r], w[r] + 48, w[r] + 16, q, s32, &m[r]);
@@ -177,6 +183,7 @@ ALWAYS __m256 block_q6_k(const uint8_t *const w[8], const struct be_x *x, int64_
 {
     const int8_t *q = x->q + t * x->q_stride + 256 * b;
     __m256i v[8];
+    UNROLL
     for (int r = 0; r < 8; r++)
         v[r] = row_q6_k(w[r], q, x->s16 + t * x->s16_stride + 16 * b);
     __m256 d = _mm256_mul_ps(halves(w, 208), _mm256_set1_ps(x->d[t * x->d_stride + b]));
@@ -191,12 +198,14 @@ ALWAYS void gemv(const enum gemv_type ty, const int block, const int bytes, cons
         for (int64_t t = 0; t < m->T; t++) {
             const uint8_t *w[8];
             __m256 acc = _mm256_setzero_ps();
+            UNROLL
             for (int k = 0; k < 8; k++)
                 w[k] = m->w + (size_t)(r + (k < lanes ? k : lanes - 1)) * m->row_bytes;
             for (int64_t b = 0; b < m->n_in / block; b++) {
                 acc = ty == GEMV_Q8_0 || ty == GEMV_Q4_0 ? block32(ty, w, &m->x, t, b, acc)
                       : ty == GEMV_Q6_K                  ? block_q6_k(w, &m->x, t, b, acc)
                                                          : block_k45(ty, w, &m->x, t, b, acc);
+                UNROLL
                 for (int k = 0; k < 8; k++)
                     w[k] += bytes;
             }

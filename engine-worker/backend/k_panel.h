@@ -3,6 +3,7 @@
 #ifndef BE_K_PANEL_H
 #define BE_K_PANEL_H
 
+#include "k_gemv.h"
 #include "k_quant.h"
 
 /* 256 weights of Q rows. A 32-block type has a scale for each 32, a 256-block type one for all; the rest depends on the type. */
@@ -16,58 +17,64 @@ struct panel {
 #define PANELS                                                                                               \
     4 /* of a visit: about 12 KiB for 8 rows, so that panel and activations share the nearest cache */
 
+/* a: four vectors whose 128-bit lanes hold 16 bytes of a row → four with four bytes of every row. */
+#define TRANSPOSE4(V, LO32, HI32, LO64, HI64, a, v)                                                          \
+    do {                                                                                                     \
+        V b0 = LO32(a[0], a[1]), b1 = HI32(a[0], a[1]), b2 = LO32(a[2], a[3]), b3 = HI32(a[2], a[3]);        \
+        v[0] = LO64(b0, b2);                                                                                 \
+        v[1] = HI64(b0, b2);                                                                                 \
+        v[2] = LO64(b1, b3);                                                                                 \
+        v[3] = HI64(b1, b3);                                                                                 \
+    } while (0)
+
 #if Q >= 8
-/* 32 bytes of each of eight rows → eight vectors with four bytes of every row. */
-ALWAYS void transpose8(const uint8_t *const row[8], size_t at, __m256i v[8])
+/* 16 bytes of each of eight rows; lane r is row r. */
+ALWAYS void transpose8(const uint8_t *const row[8], size_t at, __m256i v[4])
 {
-    __m256i a[8], b[8];
-    for (int i = 0; i < 8; i++)
-        a[i] = _mm256_loadu_si256((const __m256i *)(row[i] + at));
-    for (int i = 0; i < 8; i += 2) {
-        b[i] = _mm256_unpacklo_epi32(a[i], a[i + 1]);
-        b[i + 1] = _mm256_unpackhi_epi32(a[i], a[i + 1]);
-    }
-    for (int i = 0; i < 8; i += 4)
-        for (int k = 0; k < 2; k++) {
-            a[i + 2 * k] = _mm256_unpacklo_epi64(b[i + k], b[i + k + 2]);
-            a[i + 2 * k + 1] = _mm256_unpackhi_epi64(b[i + k], b[i + k + 2]);
-        }
-    for (int i = 0; i < 4; i++) {
-        v[i] = _mm256_permute2x128_si256(a[i], a[i + 4], 0x20);
-        v[i + 4] = _mm256_permute2x128_si256(a[i], a[i + 4], 0x31);
-    }
+    __m256i a[4];
+    UNROLL
+    for (int i = 0; i < 4; i++)
+        a[i] =
+            _mm256_inserti128_si256(_mm256_castsi128_si256(_mm_loadu_si128((const __m128i *)(row[i] + at))),
+                                    _mm_loadu_si128((const __m128i *)(row[i + 4] + at)), 1);
+    TRANSPOSE4(__m256i, _mm256_unpacklo_epi32, _mm256_unpackhi_epi32, _mm256_unpacklo_epi64,
+               _mm256_unpackhi_epi64, a, v);
 }
 #endif
 
-/* The same for Q rows. */
-ALWAYS void transpose(const uint8_t *const row[Q], size_t at, qi v[8])
+/* 16 bytes of each of Q rows → four vectors with four bytes of every row. */
+ALWAYS void transpose16(const uint8_t *const row[Q], size_t at, qi v[4])
 {
 #if Q == 16
-    __m256i a[8], b[8];
+    __m256i a[4], b[4];
     transpose8(row, at, a);
     transpose8(row + 8, at, b);
-    for (int i = 0; i < 8; i++)
+    UNROLL
+    for (int i = 0; i < 4; i++)
         v[i] = (qi)_mm512_inserti64x4(_mm512_castsi256_si512(a[i]), b[i], 1);
 #elif Q == 8
-    __m256i a[8];
+    __m256i a[4];
     transpose8(row, at, a);
-    for (int i = 0; i < 8; i++)
+    UNROLL
+    for (int i = 0; i < 4; i++)
         v[i] = (qi)a[i];
 #else
-    for (int h = 0; h < 2; h++) {
-        __m128i a[4], b[4];
-        for (int i = 0; i < 4; i++)
-            a[i] = _mm_loadu_si128((const __m128i *)(row[i] + at + 16 * h));
-        for (int i = 0; i < 4; i += 2) {
-            b[i] = _mm_unpacklo_epi32(a[i], a[i + 1]);
-            b[i + 1] = _mm_unpackhi_epi32(a[i], a[i + 1]);
-        }
-        for (int k = 0; k < 2; k++) {
-            v[4 * h + 2 * k] = (qi)_mm_unpacklo_epi64(b[k], b[k + 2]);
-            v[4 * h + 2 * k + 1] = (qi)_mm_unpackhi_epi64(b[k], b[k + 2]);
-        }
-    }
+    __m128i a[4], b[4];
+    UNROLL
+    for (int i = 0; i < 4; i++)
+        a[i] = _mm_loadu_si128((const __m128i *)(row[i] + at));
+    TRANSPOSE4(__m128i, _mm_unpacklo_epi32, _mm_unpackhi_epi32, _mm_unpacklo_epi64, _mm_unpackhi_epi64, a, b);
+    UNROLL
+    for (int i = 0; i < 4; i++)
+        v[i] = (qi)b[i];
 #endif
+}
+
+/* The same for 32 bytes and eight vectors. */
+ALWAYS void transpose32(const uint8_t *const row[Q], size_t at, qi v[8])
+{
+    transpose16(row, at, v);
+    transpose16(row, at + 16, v + 4);
 }
 
 /* Half precision in the low 16 bits of each lane. */
@@ -80,10 +87,16 @@ ALWAYS qf q_half(qi h)
 
 ALWAYS qf row_halves(const uint8_t *const row[Q], size_t at)
 {
+#if Q == 8
+    return (qf)halves(row, at);
+#elif Q == 16
+    return (qf)_mm512_insertf32x8(_mm512_castps256_ps512(halves(row, at)), halves(row + 8, at), 1);
+#else
     qi h;
     for (int r = 0; r < Q; r++)
         h[r] = be_le16(row[r] + at);
     return q_half(h);
+#endif
 }
 
 ALWAYS qi q_low(qi v)
@@ -129,8 +142,8 @@ typedef void fill_fn(struct panel *p, int b, const uint8_t *const row[Q]);
 
 ALWAYS void fill_k4_scales(struct panel *p, const uint8_t *const row[Q])
 {
-    qi v[8], scale[2], min[2];
-    transpose(row, 0, v); /* d and dmin; 12 bytes of 6-bit numbers */
+    qi v[4], scale[2], min[2];
+    transpose16(row, 0, v); /* d and dmin; 12 bytes of 6-bit numbers */
     p->d[0] = q_half(v[0]);
     p->dmin = q_half(q_shr(v[0], 16));
     scale[0] = v[1] & 0x3f3f3f3f;
@@ -148,7 +161,8 @@ static void fill_q4_k(struct panel *p, int b, const uint8_t *const row[Q])
     fill_k4_scales(p, row);
     for (int c = 0; c < 4; c++) {
         qi v[8];
-        transpose(row, 16 + 32 * (size_t)c, v);
+        transpose32(row, 16 + 32 * (size_t)c, v);
+        UNROLL
         for (int g = 0; g < 8; g++) {
             p->code[16 * c + g] = q_low(v[g]);
             p->code[16 * c + 8 + g] = q_low(q_shr(v[g], 4));
@@ -160,10 +174,11 @@ static void fill_q5_k(struct panel *p, int b, const uint8_t *const row[Q])
 {
     qi high[8];
     fill_k4_scales(p, row);
-    transpose(row, 16, high);
+    transpose32(row, 16, high);
     for (int c = 0; c < 4; c++) {
         qi v[8];
-        transpose(row, 48 + 32 * (size_t)c, v);
+        transpose32(row, 48 + 32 * (size_t)c, v);
+        UNROLL
         for (int g = 0; g < 8; g++) {
             qi h = q_shr(high[g], 2 * c);
             p->code[16 * c + g] = q_low(v[g]) | (h & 0x01010101) << 4;
@@ -174,18 +189,20 @@ static void fill_q5_k(struct panel *p, int b, const uint8_t *const row[Q])
 
 static void fill_q6_k(struct panel *p, int b, const uint8_t *const row[Q])
 {
-    qi scale[8];
-    transpose(row, 176, scale); /* the 16 scales are the second half of these 32 bytes */
+    qi scale[4];
+    transpose16(row, 192, scale);
     p->d[0] = row_halves(row, 208);
     for (int k = 0; k < 16; k++)
-        p->scale[k] = q_twice_signed(scale[4 + k / 4], k % 4);
+        p->scale[k] = q_twice_signed(scale[k / 4], k % 4);
     for (int k = 0; k < 8; k++)
-        p->pair[k] = q_two_signed(scale[4 + k / 2], 2 * (k % 2));
+        p->pair[k] = q_two_signed(scale[k / 2], 2 * (k % 2));
+    UNROLL
     for (int h = 0; h < 2; h++) {
         qi lo[8], up[8], high[8];
-        transpose(row, 64 * (size_t)h, lo);
-        transpose(row, 64 * (size_t)h + 32, up);
-        transpose(row, 128 + 32 * (size_t)h, high);
+        transpose32(row, 64 * (size_t)h, lo);
+        transpose32(row, 64 * (size_t)h + 32, up);
+        transpose32(row, 128 + 32 * (size_t)h, high);
+        UNROLL
         for (int g = 0; g < 8; g++) {
             qi *c = &p->code[32 * h + g];
             c[0] = q_low(lo[g]) | (high[g] & 0x03030303) << 4;
@@ -196,18 +213,12 @@ static void fill_q6_k(struct panel *p, int b, const uint8_t *const row[Q])
     }
 }
 
-/* A block has 16 bytes of codes; the transposition reads 32, which from the last block of a file would be too many. */
 static void fill_q4_0(struct panel *p, int b, const uint8_t *const row[Q])
 {
-    _Alignas(16) uint8_t copy[Q][32];
-    const uint8_t *at[Q];
-    qi v[8];
-    for (int r = 0; r < Q; r++) {
-        memcpy(copy[r], row[r] + 2, 16);
-        at[r] = copy[r];
-    }
-    transpose(at, 0, v);
+    qi v[4];
+    transpose16(row, 2, v);
     p->d[b] = row_halves(row, 0);
+    UNROLL
     for (int g = 0; g < 4; g++) {
         p->code[8 * b + g] = q_low(v[g]);
         p->code[8 * b + 4 + g] = q_low(q_shr(v[g], 4));
@@ -216,7 +227,7 @@ static void fill_q4_0(struct panel *p, int b, const uint8_t *const row[Q])
 
 static void fill_q8_0(struct panel *p, int b, const uint8_t *const row[Q])
 {
-    transpose(row, 2, &p->code[8 * b]);
+    transpose32(row, 2, &p->code[8 * b]);
     p->d[b] = row_halves(row, 0);
 }
 
@@ -236,15 +247,19 @@ ALWAYS void sum_groups(const int N, const struct panel *p, const struct q_tile *
 {
     for (int g = g0; g < g0 + n; g += safe) {
         qw s[Q_TOKENS];
+        UNROLL
         for (int t = 0; t < N; t++)
             s[t] = q_mul8(p->code[g], q_bcast(x->q[t] + 4 * g));
+        UNROLL
         for (int i = 1; i < safe; i++) {
             qi w = p->code[g + i];
+            UNROLL
             for (int t = 0; t < N; t++) {
                 s[t] += q_mul8(w, q_bcast(x->q[t] + 4 * (g + i)));
                 PIN(s[t]);
             }
         }
+        UNROLL
         for (int t = 0; t < N; t++) {
             a[t] += q_mul16(s[t], scale);
             PIN(a[t]);
@@ -256,6 +271,7 @@ ALWAYS void sum_groups(const int N, const struct panel *p, const struct q_tile *
 ALWAYS qi sum_pairs(const struct panel *p, const int16_t *s, const int n)
 {
     qi m = {0};
+    UNROLL
     for (int k = 0; k < n; k++)
         m += q_mul16((qw)p->pair[k], (qw)q_bcast(s + 2 * k));
     return m;
@@ -267,9 +283,10 @@ ALWAYS void tile_k4(const int N, const int safe, const struct panel *p, const st
     qi a[Q_TOKENS] = {{0}};
     for (int k = 0; k < 8; k++)
         sum_groups(N, p, x, 8 * k, 8, safe, (qw)p->scale[k], a);
+    UNROLL
     for (int t = 0; t < N; t++) {
         qf sum = p->d[0] * q_float(a[t]), min = p->dmin * q_float(sum_pairs(p, x->s32[t], 4));
-        acc[t] += ((qf){0} + x->d[t][0]) * (sum - min);
+        acc[t] += q_setf(x->d[t][0]) * (sum - min);
     }
 }
 
@@ -292,9 +309,10 @@ ALWAYS void tile_q6_k(const int N, int blocks, const struct panel *p, const stru
     qi a[Q_TOKENS] = {{0}};
     for (int k = 0; k < 16; k++)
         sum_groups(N, p, x, 4 * k, 4, 2, (qw)p->scale[k], a); /* 63 * 127 */
+    UNROLL
     for (int t = 0; t < N; t++) {
         qi sum = a[t] - (sum_pairs(p, x->s16[t], 8) << 5);
-        acc[t] += (p->d[0] * ((qf){0} + x->d[t][0])) * q_float(sum);
+        acc[t] += (p->d[0] * q_setf(x->d[t][0])) * q_float(sum);
     }
 }
 
@@ -306,9 +324,10 @@ ALWAYS void tile_q4_0(const int N, int blocks, const struct panel *p, const stru
     for (int b = 0; b < blocks; b++) {
         qi a[Q_TOKENS] = {{0}};
         sum_groups(N, p, x, 8 * b, 8, 8, one, a);
+        UNROLL
         for (int t = 0; t < N; t++) {
             qi sum = a[t] - 8 * (int32_t)x->s32[t][b];
-            acc[t] += (p->d[b] * ((qf){0} + x->d[t][b])) * q_float(sum);
+            acc[t] += (p->d[b] * q_setf(x->d[t][b])) * q_float(sum);
         }
     }
 }
@@ -322,13 +341,15 @@ ALWAYS void tile_q8_0(const int N, int blocks, const struct panel *p, const stru
         qi a[Q_TOKENS] = {{0}};
         for (int g = 8 * b; g < 8 * b + 8; g++) {
             qi w = p->code[g], u = q_abs(w);
+            UNROLL
             for (int t = 0; t < N; t++) {
                 a[t] += q_mul16(q_mul8(u, q_sign(q_bcast(x->q[t] + 4 * g), w)), one);
                 PIN(a[t]);
             }
         }
+        UNROLL
         for (int t = 0; t < N; t++)
-            acc[t] += (p->d[b] * ((qf){0} + x->d[t][b])) * q_float(a[t]);
+            acc[t] += (p->d[b] * q_setf(x->d[t][b])) * q_float(a[t]);
     }
 }
 
@@ -357,6 +378,7 @@ ALWAYS void run_tile(tile_fn *tile, const int block, const int N, const struct b
     struct q_tile x;
     const struct be_x *a = &m->x;
     qf s[Q_TOKENS];
+    UNROLL
     for (int k = 0; k < N; k++) {
         x.q[k] = a->q + (t + k) * a->q_stride + i;
         x.d[k] = a->d + (t + k) * a->d_stride + i / block;
@@ -366,6 +388,7 @@ ALWAYS void run_tile(tile_fn *tile, const int block, const int N, const struct b
     }
     for (; i < end; i += 256, p++) {
         tile(N, end - i < 256 ? (int)(end - i) / 32 : 8, p, &x, s);
+        UNROLL
         for (int k = 0; k < N; k++) {
             x.q[k] += 256;
             x.d[k] += 256 / block;
@@ -373,6 +396,7 @@ ALWAYS void run_tile(tile_fn *tile, const int block, const int N, const struct b
             x.s32[k] += 8;
         }
     }
+    UNROLL
     for (int k = 0; k < N; k++)
         acc[k] = s[k];
 }
@@ -414,8 +438,6 @@ ALWAYS void mm_panel(fill_fn *fill, tile_fn *tile, const int block, const int by
         for (int64_t r = r0; r < r1; r += Q)
             panel_rows(fill, tile, block, bytes, m, r, t, m->T - t < Q_GROUP ? m->T - t : Q_GROUP);
 }
-
-#include "k_gemv.h"
 
 static void mm_q8_0(const struct be_mm *m, int64_t r0, int64_t r1)
 {

@@ -19,12 +19,18 @@ typedef int16_t qw __attribute__((vector_size(4 * Q)));
 typedef int8_t qb __attribute__((vector_size(4 * Q)));
 typedef float qf __attribute__((vector_size(4 * Q)));
 
+/* x - 0 is x for every x, so this is a plain broadcast. */
+ALWAYS qf q_setf(float f)
+{
+    return f - (qf){0};
+}
+
 /* Four bytes to every lane. */
 ALWAYS qi q_bcast(const void *p)
 {
     int32_t v;
     memcpy(&v, p, sizeof v);
-    return (qi){0} + v;
+    return v - (qi){0};
 }
 
 /* Sums of two neighbouring products of unsigned and signed bytes; they fit 16 bits in every use here. */
@@ -91,6 +97,7 @@ ALWAYS qf q_float(qi v)
 /* Codes of 16 values; rounding by adding 1.5·2^23 is to nearest even like lrintf. */
 ALWAYS void code16(const float *x, vf id, int8_t *q)
 {
+    UNROLL
     for (int v = 0; v < NV; v++) {
         vi c = (vi)(v_load(x + v * W) * id + v_set(12582912.0f)) - 0x4b400000;
         vb b = __builtin_convertvector(c, vb);

@@ -10,13 +10,15 @@ ALWAYS float sum_squares(const float *x, int64_t n)
     vf s[NV] = {{0}};
     int64_t i = 0;
     for (; i + 16 <= n; i += 16)
-        for (int v = 0; v < NV; v++) {
-            vf a = v_load(x + i + v * W);
-            s[v] = VFMA(a, a, s[v]);
-        }
+        UNROLL
+    for (int v = 0; v < NV; v++) {
+        vf a = v_load(x + i + v * W);
+        s[v] = VFMA(a, a, s[v]);
+    }
     if (i < n) {
         float b[16] = {0};
         memcpy(b, x + i, (size_t)(n - i) * sizeof *b);
+        UNROLL
         for (int v = 0; v < NV; v++) {
             vf a = v_load(b + v * W);
             s[v] = VFMA(a, a, s[v]);
@@ -143,16 +145,19 @@ ALWAYS void delta_step(const struct be_delta_piece *p, int64_t t)
     vf even[COLS], odd[COLS], r[COLS];
     float alpha, beta;
     be_delta_gates(p, t, &alpha, &beta);
+    UNROLL
     for (int c = 0; c < COLS; c++)
         even[c] = odd[c] = v_set(0);
     for (int i = 0; i + 2 <= p->dk; i += 2) {
         vf k0 = v_set(k[i]), k1 = v_set(k[i + 1]);
         const float *s = p->s + (int64_t)i * p->s_stride;
+        UNROLL
         for (int c = 0; c < COLS; c++) {
             even[c] = VFMA(k0, v_load(s + c * W), even[c]);
             odd[c] = VFMA(k1, v_load(s + p->s_stride + c * W), odd[c]);
         }
     }
+    UNROLL
     for (int c = 0; c < COLS; c++) {
         r[c] = v_set(beta) * (v_load(v + c * W) - v_set(alpha) * (even[c] + odd[c]));
         even[c] = odd[c] = v_set(0);
@@ -160,6 +165,7 @@ ALWAYS void delta_step(const struct be_delta_piece *p, int64_t t)
     for (int i = 0; i + 2 <= p->dk; i += 2) {
         vf k0 = v_set(k[i]), k1 = v_set(k[i + 1]), q0 = v_set(q[i]), q1 = v_set(q[i + 1]), a = v_set(alpha);
         float *s = p->s + (int64_t)i * p->s_stride;
+        UNROLL
         for (int c = 0; c < COLS; c++) {
             vf s0 = VFMA(k0, r[c], a * v_load(s + c * W)),
                s1 = VFMA(k1, r[c], a * v_load(s + p->s_stride + c * W));
@@ -169,6 +175,7 @@ ALWAYS void delta_step(const struct be_delta_piece *p, int64_t t)
             odd[c] = VFMA(q1, s1, odd[c]);
         }
     }
+    UNROLL
     for (int c = 0; c < COLS; c++)
         v_store(p->o + t * p->o_stride + c * W, even[c] + odd[c]);
 }

@@ -47,9 +47,16 @@ ALWAYS void v_store(float *p, vf v)
 #define PIN(v) __asm__("" : "+x"(v))
 #endif
 
+/* Loops of a constant few rounds over register arrays: unrolled early, so that the arrays become registers. */
+#if defined(__clang__)
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
+#endif
+
 ALWAYS vf v_set(float f)
 {
-    return (vf){0} + f;
+    return f - (vf){0}; /* x - 0 is x for every x: a plain broadcast */
 }
 
 #if defined(__AVX512F__)
