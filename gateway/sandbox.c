@@ -112,6 +112,16 @@ static const int plain[] = {
     SCMP_SYS(writev),
 };
 
+static struct scmp_arg_cmp arg(unsigned n, enum scmp_compare op, scmp_datum_t a, scmp_datum_t b)
+{
+    return (struct scmp_arg_cmp){.arg = n, .op = op, .datum_a = a, .datum_b = b};
+}
+
+static int allow(scmp_filter_ctx f, int call, struct scmp_arg_cmp when)
+{
+    return seccomp_rule_add_array(f, SCMP_ACT_ALLOW, call, 1, &when);
+}
+
 static int add_rules(scmp_filter_ctx f)
 {
     static const int prctls[] = {PR_SET_PDEATHSIG, PR_GET_PDEATHSIG, PR_SET_NAME, PR_GET_NAME};
@@ -119,15 +129,13 @@ static int add_rules(scmp_filter_ctx f)
     for (size_t i = 0; i < sizeof plain / sizeof plain[0] && r == 0; i++)
         r = seccomp_rule_add(f, SCMP_ACT_ALLOW, plain[i], 0);
     for (size_t i = 0; i < sizeof prctls / sizeof prctls[0] && r == 0; i++)
-        r = seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(prctl), 1,
-                             SCMP_A0(SCMP_CMP_EQ, (scmp_datum_t)prctls[i]));
+        r = allow(f, SCMP_SYS(prctl), arg(0, SCMP_CMP_EQ, (scmp_datum_t)prctls[i], 0));
     if (r == 0)
-        r = seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(socket), 1, SCMP_A0(SCMP_CMP_EQ, AF_UNIX));
+        r = allow(f, SCMP_SYS(socket), arg(0, SCMP_CMP_EQ, AF_UNIX, 0));
     if (r == 0)
-        r = seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(mmap), 1, SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
+        r = allow(f, SCMP_SYS(mmap), arg(2, SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
     if (r == 0)
-        r = seccomp_rule_add(f, SCMP_ACT_ALLOW, SCMP_SYS(mprotect), 1,
-                             SCMP_A2(SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
+        r = allow(f, SCMP_SYS(mprotect), arg(2, SCMP_CMP_MASKED_EQ, PROT_EXEC, 0));
     return r;
 }
 

@@ -11,6 +11,7 @@ static int one_id(void *arg, const char *text, size_t n, uint32_t **ids, size_t 
     return 0;
 }
 
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     const struct params_env env = {.n_vocab = 1000, .slots = 4, .tokenize = one_id};

@@ -72,6 +72,7 @@ static void same(const struct buf *a, const struct buf *b)
         abort();
 }
 
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     static const char *const stops[] = {"aba", "ab", "\n\nUser:", "<tool", "\xc3\xa9x"};
