@@ -22,7 +22,7 @@ enum {
     START_US = 1000000, /* serve without routes after this long */
     FLUSH_US = 1800000, /* for the last events to reach the clients */
     MAX_HTTP_FDS = 16,
-    MAX_CONNECTIONS = 4096,
+    MAX_CONNECTIONS = 2048,
 };
 
 static uint64_t now_us(const struct gateway *gw)

@@ -1,9 +1,6 @@
-#include "server.h"
-
-#include "clock.h"
+#include "server_priv.h"
 
 #include <errno.h>
-#include <microhttpd.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdio.h>
@@ -13,53 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { OUT_KEEP = 16384, NOTSENT_LOWAT = 65536, SMALL_BODY = 1 << 20 };
-
-enum req_state { R_HEAD, R_BODY, R_HANDED, R_REPLY, R_STREAM };
-
-struct http_req {
-    struct http_server *s;
-    struct MHD_Connection *c;
-    const char *method, *path;
-    enum req_state state;
-    struct buf body;
-    size_t discarded;
-    bool too_large, early, queued, suspended, ended, broken, oom;
-    int tag;
-    unsigned status;
-    struct MHD_Response *resp;
-    struct buf out;
-    size_t out_at;
-    uint64_t last_write;
-    struct http_claim claim;
-    bool claimed;
-    sd_event_source *watch;
-    struct {
-        char *name, *value;
-    } head[8];
-    unsigned n_head;
-    struct http_req *prev, *next;
-};
-
-struct http_daemon {
-    struct http_server *s;
-    struct MHD_Daemon *d;
-    sd_event_source *io;
-    bool quiet;
-};
-
-struct http_server {
-    sd_event *ev;
-    struct http_daemon *daemons;
-    int n_daemons;
-    sd_event_source *kick, *timer;
-    struct http_limits lim;
-    const struct http_ops *ops;
-    void *arg;
-    struct vt_log *log;
-    struct vt_clock clock;
-    struct http_req *reqs;
-};
+enum { NOTSENT_LOWAT = 65536, SMALL_BODY = 1 << 20, POOL = 131072, GRACE_US = 1000000 };
 
 /* ---- running the library ---- */
 
@@ -95,7 +46,7 @@ static int on_timer(sd_event_source *src, uint64_t usec, void *arg)
     return run_all(arg);
 }
 
-static void wake(struct http_req *r)
+void http_wake(struct http_req *r)
 {
     if (!r->suspended)
         return;
@@ -104,7 +55,7 @@ static void wake(struct http_req *r)
     sd_event_source_set_enabled(r->s->kick, SD_EVENT_ONESHOT);
 }
 
-static void sleep_req(struct http_req *r)
+void http_sleep(struct http_req *r)
 {
     if (r->suspended)
         return;
@@ -120,8 +71,12 @@ static struct http_req *req_new(struct http_server *s, struct MHD_Connection *c,
     struct http_req *r = calloc(1, sizeof *r);
     if (!r)
         return NULL;
+    const union MHD_ConnectionInfo *ci = MHD_get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
     r->s = s;
     r->c = c;
+    r->conn = ci ? ci->socket_context : NULL;
+    if (r->conn)
+        r->conn->req = r;
     r->method = method;
     r->path = path;
     r->next = s->reqs;
@@ -141,7 +96,8 @@ static void req_free(struct http_req *r)
         r->next->prev = r->prev;
     if (r->resp)
         MHD_destroy_response(r->resp);
-    sd_event_source_disable_unref(r->watch);
+    if (r->conn)
+        r->conn->req = NULL;
     for (unsigned i = 0; i < r->n_head; i++) {
         free(r->head[i].name);
         free(r->head[i].value);
@@ -160,24 +116,60 @@ static void tell_gone(struct http_req *r)
         r->claim.gone(r->claim.arg);
 }
 
-/* The peer has closed its side, or the connection is reset: nobody reads an answer any more. */
-static int on_hangup(sd_event_source *src, int fd, uint32_t ev, void *arg)
+void http_arm(struct http_conn *n, uint64_t after_us)
 {
-    struct http_req *r = arg;
-    sd_event_source_set_enabled(src, SD_EVENT_OFF);
-    if (r->ended && !(ev & (EPOLLHUP | EPOLLERR)))
-        return 0; /* all is written; let it drain */
-    tell_gone(r);
-    http_abort(r);
+    sd_event_source_set_time_relative(n->timer, after_us);
+    sd_event_source_set_enabled(n->timer, SD_EVENT_ONESHOT);
+}
+
+/* Nobody reads an answer that is still to be made. One that is made is let out. */
+static int on_hung(sd_event_source *src, uint64_t usec, void *arg)
+{
+    struct http_conn *n = arg;
+    struct http_req *r = n->req;
+    if (r && r->claimed && !r->ended) {
+        tell_gone(r);
+        http_abort(r);
+    } else if (!r || !r->resp) {
+        shutdown(n->fd, SHUT_RDWR); /* it waits for the rest of a request: make the library see */
+    } else {
+        http_arm(n, GRACE_US);
+    }
     return 0;
 }
 
-static void watch(struct http_req *r)
+static int on_hangup(sd_event_source *src, int fd, uint32_t ev, void *arg)
 {
-    const union MHD_ConnectionInfo *ci = MHD_get_connection_info(r->c, MHD_CONNECTION_INFO_CONNECTION_FD);
-    if (r->watch || !ci)
-        return;
-    sd_event_add_io(r->s->ev, &r->watch, ci->connect_fd, EPOLLRDHUP, on_hangup, r);
+    struct http_conn *n = arg;
+    sd_event_source_set_enabled(src, SD_EVENT_OFF);
+    n->hung = true;
+    /* What came before the end may be a whole request: it has its chance. */
+    return n->req && n->req->claimed ? on_hung(NULL, 0, n) : (http_arm(n, GRACE_US), 0);
+}
+
+static void conn_free(struct http_conn *n)
+{
+    if (n->req)
+        n->req->conn = NULL;
+    sd_event_source_disable_unref(n->io);
+    sd_event_source_disable_unref(n->timer);
+    free(n);
+}
+
+static struct http_conn *conn_new(struct http_server *s, int fd)
+{
+    struct http_conn *n = calloc(1, sizeof *n);
+    if (!n)
+        return NULL;
+    n->s = s;
+    n->fd = fd;
+    if (sd_event_add_io(s->ev, &n->io, fd, EPOLLRDHUP, on_hangup, n) < 0 ||
+        sd_event_add_time_relative(s->ev, &n->timer, CLOCK_MONOTONIC, 0, 1000, on_hung, n) < 0) {
+        conn_free(n);
+        return NULL;
+    }
+    sd_event_source_set_enabled(n->timer, SD_EVENT_OFF);
+    return n;
 }
 
 static void on_completed(void *arg, struct MHD_Connection *c, void **cls, enum MHD_RequestTerminationCode toe)
@@ -194,17 +186,18 @@ static void on_connection(void *arg, struct MHD_Connection *c, void **cls,
                           enum MHD_ConnectionNotificationCode toe)
 {
     const union MHD_ConnectionInfo *ci = MHD_get_connection_info(c, MHD_CONNECTION_INFO_CONNECTION_FD);
-    if (toe != MHD_CONNECTION_NOTIFY_STARTED || !ci)
+    if (toe == MHD_CONNECTION_NOTIFY_CLOSED) {
+        if (*cls)
+            conn_free(*cls);
+        *cls = NULL;
         return;
+    }
+    if (!ci)
+        return;
+    *cls = conn_new(arg, ci->connect_fd);
     /* What a client does not read stays with us, where it is counted, instead of in the kernel's send queue. */
     int lowat = NOTSENT_LOWAT;
     setsockopt(ci->connect_fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &lowat, sizeof lowat);
-}
-
-static void apply_headers(struct http_req *r)
-{
-    for (unsigned i = 0; i < r->n_head; i++)
-        MHD_add_response_header(r->resp, r->head[i].name, r->head[i].value);
 }
 
 static enum MHD_Result queue(struct http_req *r)
@@ -275,199 +268,10 @@ static enum MHD_Result on_access(void *arg, struct MHD_Connection *c, const char
             return MHD_NO;
     }
     if (!r->resp) {
-        sleep_req(r);
+        http_sleep(r);
         return MHD_YES;
     }
     return r->queued ? MHD_YES : queue(r);
-}
-
-static ssize_t on_read(void *arg, uint64_t pos, char *buf, size_t max)
-{
-    struct http_req *r = arg;
-    if (r->broken)
-        return MHD_CONTENT_READER_END_WITH_ERROR;
-    size_t have = r->out.n - r->out_at;
-    if (have == 0) {
-        if (r->ended)
-            return MHD_CONTENT_READER_END_OF_STREAM;
-        sleep_req(r);
-        return 0;
-    }
-    size_t n = have < max ? have : max;
-    memcpy(buf, r->out.p + r->out_at, n);
-    r->out_at += n;
-    if (r->out_at == r->out.n) {
-        r->out_at = 0;
-        buf_clear(&r->out);
-        buf_trim(&r->out, OUT_KEEP);
-        if (r->claimed && r->claim.drained)
-            r->claim.drained(r->claim.arg);
-    }
-    return (ssize_t)n;
-}
-
-/* ---- answering ---- */
-
-void http_set_header(struct http_req *r, const char *name, const char *value)
-{
-    if (r->n_head == sizeof r->head / sizeof r->head[0])
-        return;
-    char *n = strdup(name), *v = strdup(value);
-    if (!n || !v) {
-        free(n);
-        free(v);
-        return;
-    }
-    r->head[r->n_head].name = n;
-    r->head[r->n_head++].value = v;
-}
-
-static void answer(struct http_req *r, unsigned status, const char *type, enum req_state state)
-{
-    if (type)
-        MHD_add_response_header(r->resp, "Content-Type", type);
-    apply_headers(r);
-    r->status = status;
-    r->state = state;
-    r->s->ops->on_status(r->s->arg, r, status);
-    http_free_body(r);
-    wake(r);
-}
-
-void http_reply(struct http_req *r, unsigned status, const char *type, char *body, size_t len)
-{
-    if (r->resp || r->broken) {
-        free(body);
-        return;
-    }
-    r->claimed = false;
-    r->resp =
-        MHD_create_response_from_buffer(len, body, body ? MHD_RESPMEM_MUST_FREE : MHD_RESPMEM_PERSISTENT);
-    if (!r->resp) {
-        free(body);
-        http_abort(r);
-        return;
-    }
-    answer(r, status, type, R_REPLY);
-}
-
-void http_stream(struct http_req *r, const char *type)
-{
-    if (r->resp || r->broken)
-        return;
-    r->resp = MHD_create_response_from_callback(MHD_SIZE_UNKNOWN, OUT_KEEP, on_read, r, NULL);
-    if (!r->resp) {
-        http_abort(r);
-        return;
-    }
-    http_set_header(r, "Cache-Control", "no-cache");
-    http_set_header(r, "X-Accel-Buffering", "no");
-    r->last_write = vt_mono(&r->s->clock);
-    answer(r, MHD_HTTP_OK, type, R_STREAM);
-}
-
-void http_write(struct http_req *r, const void *p, size_t n)
-{
-    if (r->state != R_STREAM || r->ended || r->broken || n == 0)
-        return;
-    buf_add(&r->out, p, n);
-    if (r->out.failed) {
-        http_abort(r);
-        return;
-    }
-    r->last_write = vt_mono(&r->s->clock);
-    wake(r);
-}
-
-void http_end(struct http_req *r)
-{
-    r->claimed = false;
-    r->ended = true;
-    wake(r);
-}
-
-void http_abort(struct http_req *r)
-{
-    r->broken = true; /* whoever claimed it is told when the connection is closed */
-    wake(r);
-}
-
-void http_claim(struct http_req *r, const struct http_claim *c)
-{
-    r->claim = *c;
-    r->claimed = true;
-    watch(r);
-}
-
-bool http_answered(const struct http_req *r)
-{
-    return r->resp != NULL || r->broken;
-}
-
-bool http_streaming(const struct http_req *r)
-{
-    return r->state == R_STREAM;
-}
-
-size_t http_pending(const struct http_req *r)
-{
-    return r->out.n - r->out_at;
-}
-
-uint64_t http_last_write(const struct http_req *r)
-{
-    return r->last_write;
-}
-
-/* ---- reading ---- */
-
-const char *http_method(const struct http_req *r)
-{
-    return r->method;
-}
-
-const char *http_path(const struct http_req *r)
-{
-    return r->path;
-}
-
-const char *http_get_header(const struct http_req *r, const char *name)
-{
-    return MHD_lookup_connection_value(r->c, MHD_HEADER_KIND, name);
-}
-
-const char *http_query(const struct http_req *r, const char *name)
-{
-    const char *v = NULL;
-    size_t n = 0;
-    if (MHD_lookup_connection_value_n(r->c, MHD_GET_ARGUMENT_KIND, name, strlen(name), &v, &n) != MHD_YES)
-        return NULL;
-    return v ? v : "";
-}
-
-const char *http_body(const struct http_req *r, size_t *len)
-{
-    if (r->too_large) {
-        *len = SIZE_MAX;
-        return NULL;
-    }
-    *len = r->body.n;
-    return r->body.p;
-}
-
-void http_free_body(struct http_req *r)
-{
-    buf_fini(&r->body);
-}
-
-void http_set_tag(struct http_req *r, int tag)
-{
-    r->tag = tag;
-}
-
-int http_tag(const struct http_req *r)
-{
-    return r->tag;
 }
 
 /* ---- the server ---- */
@@ -489,7 +293,7 @@ static int start(struct http_server *s, struct http_daemon *d, int fd, struct vt
                             MHD_OPTION_NOTIFY_COMPLETED, on_completed, s, MHD_OPTION_NOTIFY_CONNECTION,
                             on_connection, s, MHD_OPTION_CONNECTION_TIMEOUT, s->lim.timeout_s,
                             MHD_OPTION_CONNECTION_LIMIT, s->lim.max_connections,
-                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)32768,
+                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL,
                             MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
     if (!d->d)
         return vt_fail(err, VT_E_OS, "http: cannot serve on descriptor %d: %s", fd, strerror(errno));
