@@ -470,13 +470,14 @@ static struct eng_request walk_request(uint8_t base, uint8_t cut)
 
 static void learn_texts(struct walk *w, const struct tiny *t)
 {
+    rig_open(&w->r, t, &(struct rig_opts){.slots = 1, .ubatch = 256});
     for (uint8_t b = 0; b < BASES; b++)
         for (uint8_t k = 0; k < 8; k++) {
-            rig_open(&w->r, t, &(struct rig_opts){.slots = 1});
             struct eng_request q = walk_request(b, k);
+            q.reuse = false;
             memcpy(w->texts[b][k], rig_answer(&w->r, &q)->ids, sizeof w->texts[b][k]);
-            rig_close(&w->r);
         }
+    rig_close(&w->r);
 }
 
 static void walk_submit(struct walk *w, int at)
@@ -544,12 +545,13 @@ static void walk_check(struct walk *w)
     }
 }
 
-static void random_walk(const struct tiny *t, uint32_t seed)
+static void random_walk(struct walk *w, const struct tiny *t, uint32_t seed)
 {
-    struct walk *w = calloc(1, sizeof *w);
     struct vt_err err;
     uint32_t n;
-    learn_texts(w, t);
+    memset(w->handle, 0, sizeof w->handle);
+    w->x = NULL;
+    w->imp = NULL;
     rng_state = seed;
     rig_open(&w->r, t, &(struct rig_opts){.slots = 3, .ubatch = 24, .snaps = 2});
     for (int op = 0; op < 1200; op++) {
@@ -586,15 +588,19 @@ static void random_walk(const struct tiny *t, uint32_t seed)
     rig_run(&w->r);
     walk_check(w);
     rig_close(&w->r);
-    free(w);
 }
 
 static void random_walks(void **state)
 {
-    for (uint32_t seed = 1; seed <= 3; seed++) {
-        random_walk(&tiny_qwen3, seed);
-        random_walk(&tiny_qwen35, seed);
+    const struct tiny *const models[] = {&tiny_qwen3, &tiny_qwen35};
+    struct walk *w = calloc(1, sizeof *w);
+    assert_non_null(w);
+    for (int i = 0; i < 2; i++) {
+        learn_texts(w, models[i]);
+        for (uint32_t seed = 1; seed <= 3; seed++)
+            random_walk(w, models[i], seed);
     }
+    free(w);
 }
 
 int main(void)
