@@ -7,19 +7,10 @@
 /* Every unit's row, as this transaction sees it: what was found at begin may have gone bad meanwhile. */
 static int unit_id(struct save *sv, const struct save_unit *u, int64_t *id, struct vt_err *err)
 {
-    struct store *s = sv->s;
-    sqlite3_stmt *st = db_stmt(s, ST_BLOCK_FIND, err);
-    if (st == NULL)
-        return -1;
-    sqlite3_bind_blob(st, 1, u->name, 32, SQLITE_STATIC);
-    int rc = db_step(s, st, "looking for a block", err);
-    if (rc < 0)
-        return -1;
-    bool live = rc == 1 && sqlite3_column_int(st, 2) == 1;
-    *id = rc == 1 ? sqlite3_column_int64(st, 0) : 0;
-    if (rc == 1)
-        sqlite3_reset(st);
-    return live && !db_is_bad(s, *id);
+    struct block_row row;
+    int rc = db_block_row(sv->s, u->name, &row, err);
+    *id = row.id;
+    return rc == 1 ? !row.bad : rc;
 }
 
 static int items_extend(struct save *sv, bool *extends, struct vt_err *err)

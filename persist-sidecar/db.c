@@ -254,9 +254,12 @@ void db_touch(struct store *s, int64_t block)
         push_id(&s->touched, &s->n_touched, &s->cap_touched, block);
 }
 
-int db_block_find(struct store *s, const uint8_t name[CKPT_NAME_LEN], int64_t *id, uint64_t *bytes,
-                  struct vt_err *err)
+/* SQLite answers a lookup by hash from the index alone and believes it. One flipped bit there would hand out another block
+ * under this name, with bytes that fit that block's checksum, so the row itself is asked for its name. */
+int db_block_row(struct store *s, const uint8_t name[CKPT_NAME_LEN], struct block_row *row,
+                 struct vt_err *err)
 {
+    *row = (struct block_row){0};
     sqlite3_stmt *st = db_stmt(s, ST_BLOCK_FIND, err);
     if (st == NULL)
         return -1;
@@ -264,12 +267,37 @@ int db_block_find(struct store *s, const uint8_t name[CKPT_NAME_LEN], int64_t *i
     int rc = db_step(s, st, "looking for a block", err);
     if (rc != 1)
         return rc;
-    *id = sqlite3_column_int64(st, 0);
-    *bytes = (uint64_t)sqlite3_column_int64(st, 1);
-    bool live = sqlite3_column_int(st, 2) == 1;
+    row->id = sqlite3_column_int64(st, 0);
     sqlite3_reset(st);
-    bool open = s->in_txn && *id >= s->txn_first;
-    return live && !open && !db_is_bad(s, *id);
+    if ((st = db_stmt(s, ST_BLOCK_ROW, err)) == NULL)
+        return -1;
+    sqlite3_bind_int64(st, 1, row->id);
+    if ((rc = db_step(s, st, "looking for a block", err)) < 0)
+        return -1;
+    bool same = rc == 1 && sqlite3_column_bytes(st, 0) == CKPT_NAME_LEN &&
+                memcmp(sqlite3_column_blob(st, 0), name, CKPT_NAME_LEN) == 0;
+    if (rc == 1) {
+        row->bytes = (uint64_t)sqlite3_column_int64(st, 1);
+        row->bad = sqlite3_column_int(st, 2) != 1 || db_is_bad(s, row->id);
+        sqlite3_reset(st);
+    }
+    if (!same) {
+        s->damaged = true;
+        return vt_fail(err, VT_E_CORRUPT, "the index of names disagrees with the blocks");
+    }
+    return 1;
+}
+
+int db_block_find(struct store *s, const uint8_t name[CKPT_NAME_LEN], int64_t *id, uint64_t *bytes,
+                  struct vt_err *err)
+{
+    struct block_row row;
+    int rc = db_block_row(s, name, &row, err);
+    if (rc != 1)
+        return rc;
+    *id = row.id;
+    *bytes = row.bytes;
+    return !row.bad && !(s->in_txn && row.id >= s->txn_first);
 }
 
 bool store_in_txn(const struct store *s)

@@ -88,6 +88,14 @@ int db_add_bad(struct store *s, int64_t block, const char *why, struct vt_err *e
 /* Remembers a use of a block; written with the next transaction, lost with the process. */
 void db_touch(struct store *s, int64_t block);
 
+struct block_row {
+    int64_t id;
+    uint64_t bytes;
+    bool bad;
+};
+/* The row of a name, whatever its state and transaction: 1 found, 0 not. */
+int db_block_row(struct store *s, const uint8_t name[CKPT_NAME_LEN], struct block_row *row,
+                 struct vt_err *err);
 /* A live block by its name, as lookups may see it: 1 found, 0 not. */
 int db_block_find(struct store *s, const uint8_t name[CKPT_NAME_LEN], int64_t *id, uint64_t *bytes,
                   struct vt_err *err);
@@ -106,10 +114,10 @@ bool space_ballast_drop(struct store *s); /* true: there was one */
 /* Bytes written in the last hour. */
 uint64_t space_hour(struct store *s);
 
-/* Where a payload lies: piece `piece` of block `id` read into dst. 0, or -1 with VT_E_CORRUPT (bytes or
+/* Piece `piece` of block `id` read into dst. name: what the block must be called, NULL = whatever. 0, or -1 with VT_E_CORRUPT (bytes or
  * structure) or another code. sum: the stored checksum, verified. */
-int payload_read(struct store *s, int64_t id, uint64_t bytes, uint32_t piece, uint8_t *dst,
-                 uint8_t sum[VT_XXH128_LEN], struct vt_err *err);
+int payload_read(struct store *s, int64_t id, const uint8_t *name, uint64_t bytes, uint32_t piece,
+                 uint8_t *dst, uint8_t sum[VT_XXH128_LEN], struct vt_err *err);
 
 int db_check_tenant(const char *tenant, struct vt_err *err);
 /* A launch row inside the open transaction. */

@@ -151,7 +151,7 @@ int store_scrub(struct store *s, struct vt_err *err)
     uint8_t sum[VT_XXH128_LEN], *buf = malloc(CKPT_PIECE);
     if (buf == NULL)
         return vt_fail(err, VT_E_NOMEM, "no memory to verify a block");
-    rc = payload_read(s, id, bytes, s->scrub_piece, buf, sum, err);
+    rc = payload_read(s, id, NULL, bytes, s->scrub_piece, buf, sum, err);
     free(buf);
     if (rc < 0 && err->code != VT_E_CORRUPT)
         return -1;

@@ -19,8 +19,8 @@ struct load {
     bool rec_pinned;
 };
 
-int payload_read(struct store *s, int64_t id, uint64_t bytes, uint32_t piece, uint8_t *dst,
-                 uint8_t sum[VT_XXH128_LEN], struct vt_err *err)
+int payload_read(struct store *s, int64_t id, const uint8_t *name, uint64_t bytes, uint32_t piece,
+                 uint8_t *dst, uint8_t sum[VT_XXH128_LEN], struct vt_err *err)
 {
     uint8_t got[VT_XXH128_LEN];
     sqlite3_stmt *st = db_stmt(s, ST_BLOCK_SUM, err);
@@ -32,7 +32,9 @@ int payload_read(struct store *s, int64_t id, uint64_t bytes, uint32_t piece, ui
     if (rc < 0)
         return -1;
     bool ok = rc == 1 && sqlite3_column_bytes(st, 0) == VT_XXH128_LEN &&
-              (uint64_t)sqlite3_column_int64(st, 1) == bytes;
+              (uint64_t)sqlite3_column_int64(st, 1) == bytes &&
+              sqlite3_column_bytes(st, 2) == CKPT_NAME_LEN &&
+              (name == NULL || memcmp(sqlite3_column_blob(st, 2), name, CKPT_NAME_LEN) == 0);
     if (ok)
         memcpy(sum, sqlite3_column_blob(st, 0), VT_XXH128_LEN);
     if (rc == 1)
@@ -125,7 +127,7 @@ int load_step(struct load *l, uint8_t *dst, struct load_piece *out, struct vt_er
                                .piece = l->piece,
                                .len = ckpt_piece_len(bytes, l->piece),
                                .last = l->piece + 1 == ckpt_pieces(bytes)};
-    if (payload_read(s, id, bytes, l->piece, dst, out->sum, err) < 0) {
+    if (payload_read(s, id, name, bytes, l->piece, dst, out->sum, err) < 0) {
         struct vt_err ignored;
         if (err->code == VT_E_CORRUPT)
             db_add_bad(s, id, err->text, &ignored);

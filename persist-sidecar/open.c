@@ -142,7 +142,10 @@ static int check_tables(struct store *s, struct vt_err *err)
 
 static enum outcome verdict(struct store *s, const struct vt_err *err)
 {
-    return err->code == VT_E_CORRUPT || s->damaged ? OPEN_UNUSABLE : OPEN_FAILED;
+    /* SQLite reports some damaged headers as plain errors of its own; what is not the disk's or the system's fault is the
+     * file's. */
+    return err->code == VT_E_CORRUPT || err->code == VT_E_INTERNAL || s->damaged ? OPEN_UNUSABLE
+                                                                                 : OPEN_FAILED;
 }
 
 static enum outcome open_existing(struct store *s, struct vt_err *err)
@@ -151,7 +154,8 @@ static enum outcome open_existing(struct store *s, struct vt_err *err)
     if (version < 0)
         return verdict(s, err);
     int64_t app = db_int(s, "PRAGMA application_id", err);
-    if (version > STORE_USER_VERSION && app == STORE_APP_ID) {
+    /* A newer program has another schema; a damaged header has ours. */
+    if (version > STORE_USER_VERSION && app == STORE_APP_ID && !schema_is_ours(s)) {
         vt_fail(err, VT_E_VERSION,
                 "%s was written by a newer program (version %lld, this one knows %d); install that"
                 " program again, or move the file away to start empty",

@@ -534,7 +534,7 @@ static void newer_version_is_left_alone(void **state)
     opened(&f);
     struct talk t = talk_of(23, 640);
     saved(&f, &t, NULL, NULL);
-    assert_int_equal(db_exec(f.s, "PRAGMA user_version=2", "", NULL), 0);
+    assert_int_equal(db_exec(f.s, "CREATE TABLE later(x); PRAGMA user_version=2", "", NULL), 0);
     fix_close(&f, false);
     uint64_t changes = sim_changes(f.sim);
     assert_int_equal(fix_open(&f, &err), -1);

@@ -39,10 +39,6 @@ static void add(_Atomic uint64_t *n, uint64_t v)
 
 static void sync_failed(struct store_vfs *v)
 {
-    static const char text[] =
-        "store: a sync of the database failed; what was written is not trusted any more\n";
-    ssize_t n = write(STDERR_FILENO, text, sizeof text - 1);
-    (void)n;
     v->die(v->die_arg, VT_EX_IO);
 }
 
@@ -206,7 +202,10 @@ static int v_last_error(sqlite3_vfs *vfs, int n, char *out)
 
 static void die_now(void *arg, int code)
 {
-    (void)arg;
+    static const char text[] =
+        "store: a sync of the database failed; what was written is not trusted any more\n";
+    ssize_t n = write(STDERR_FILENO, text, sizeof text - 1);
+    (void)n;
     _exit(code);
 }
 

@@ -62,18 +62,14 @@ int save_layout(struct save *sv, struct vt_err *err)
 static int delete_bad(struct save *sv, const uint8_t *name, struct vt_err *err)
 {
     struct store *s = sv->s;
-    sqlite3_stmt *st = db_stmt(s, ST_BLOCK_FIND, err);
-    if (st == NULL)
-        return -1;
-    sqlite3_bind_blob(st, 1, name, 32, SQLITE_STATIC);
-    int rc = db_step(s, st, "looking for a bad block", err);
+    struct block_row row;
+    int rc = db_block_row(s, name, &row, err);
     if (rc != 1)
         return rc;
-    int64_t id = sqlite3_column_int64(st, 0);
-    sqlite3_reset(st);
-    if ((st = db_stmt(s, ST_BLOCK_DEL, err)) == NULL)
+    sqlite3_stmt *st = db_stmt(s, ST_BLOCK_DEL, err);
+    if (st == NULL)
         return -1;
-    sqlite3_bind_int64(st, 1, id);
+    sqlite3_bind_int64(st, 1, row.id);
     return db_run(s, st, "deleting a bad block", err);
 }
 
