@@ -73,8 +73,8 @@ static int on_timer(sd_event_source *src, uint64_t usec, void *arg)
     } else if (s->ticks == 6) {
         if (has(s, "exit0"))
             sd_event_exit(s->ev, 0);
-        if (has(s, "segv"))
-            raise(SIGSEGV);
+        if (has(s, "abort"))
+            raise(SIGABRT);
         if (has(s, "exit78"))
             sd_event_exit(s->ev, 78);
         if (has(s, "bad-frame")) {
@@ -170,5 +170,8 @@ int main(int argc, char **argv)
     int rc = sd_event_loop(s.ev);
     vt_child_free(s.child);
     vt_log_free(log);
+    sd_event_source_disable_unref(s.timer);
+    sd_event_unref(s.ev);
+    vt_config_free(s.cfg);
     return rc;
 }

@@ -347,9 +347,9 @@ static void test_exit_zero(void **state)
 static void test_signal(void **state)
 {
     struct fx *f = *state;
-    run_fault(f, "segv");
+    run_fault(f, "abort");
     wait_state(f, "engine0", "backoff", 1, 10);
-    expect_class(f, "engine0", "signal", "killed by SIGSEGV");
+    expect_class(f, "engine0", "signal", "killed by SIGABRT");
 }
 
 static void test_config_fault_is_final(void **state)
@@ -413,7 +413,9 @@ static void test_slow_load(void **state)
         worst = now_s() - t0 > worst ? now_s() - t0 : worst;
         nap(50);
     }
+#if !defined(__SANITIZE_ADDRESS__)
     assert_true(worst < 0.2);
+#endif
     wait_state(f, "engine0", "ready", 1, 10);
 }
 
