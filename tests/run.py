@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs every test: run.py [STAGE...]   stages: unit asan lint fuzz engine appliance faults units (all, in this order).
+"""Runs every test: run.py [STAGE...]   stages: unit asan lint fuzz text engine appliance faults units (all, in this order).
 
 `./vitriol test` installs the packages and builds before it comes here. Each stage prints its time; the last line is
 'N passed, N failed, N skipped' over all stages, and the exit code is 1 when anything failed.
@@ -214,6 +214,7 @@ STAGES = {
     'asan': stage_asan,
     'lint': lambda: pytest('lint'),
     'fuzz': stage_fuzz,
+    'text': lambda: pytest('text'),
     'engine': lambda: pytest('engine'),
     'appliance': lambda: pytest('appliance'),
     'faults': lambda: pytest('faults'),

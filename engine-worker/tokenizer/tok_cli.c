@@ -1,9 +1,9 @@
 /* Test program: reads one JSON string a line, writes its ids as a JSON array a line. Options: -s reads control tokens,
  * -n leaves out normalization, -a adds bos/eos, -t prints what the file says and the load time, -d checks that decoding gives the
- * input back, -r N encodes the whole input (as raw bytes) N times and reports the speed. */
-#include "tokenizer.h"
-
+ * input back, -p NAME prints the pieces of a pre-tokenizer instead (no file), -r N encodes the whole input (as raw bytes) N times and reports the speed. */
 #include "clock.h"
+#include "pretok.h"
+#include "tokenizer.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -53,6 +53,34 @@ static int encode_lines(const struct tok *t, unsigned flags, int check)
     return rc;
 }
 
+static int add_piece(void *ctx, const uint8_t *s, size_t n)
+{
+    return json_array_append_new(ctx, json_stringn((const char *)s, n));
+}
+
+static int split_lines(const char *name)
+{
+    const struct pretok *pre = pretok_find(name, strlen(name));
+    char *line = NULL;
+    size_t cap = 0;
+    ssize_t n;
+    if (!pre) {
+        fprintf(stderr, "tok_cli: no pre-tokenizer '%s'\n", name);
+        return 64;
+    }
+    while ((n = getline(&line, &cap, stdin)) > 0) {
+        json_t *v = json_loadb(line, (size_t)n, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL),
+               *pieces = json_array();
+        pretok_split(pre, (const uint8_t *)json_string_value(v), json_string_length(v), add_piece, pieces);
+        json_dumpf(pieces, stdout, JSON_COMPACT);
+        putchar('\n');
+        json_decref(pieces);
+        json_decref(v);
+    }
+    free(line);
+    return 0;
+}
+
 static int measure(const struct tok *t, unsigned flags, int times)
 {
     size_t n = 0, cap = 1 << 20;
@@ -84,13 +112,14 @@ int main(int argc, char **argv)
 {
     unsigned flags = 0;
     int opt, times = 0, check = 0, tell = 0;
-    while ((opt = getopt(argc, argv, "snatdr:")) != -1) {
+    while ((opt = getopt(argc, argv, "snatdr:p:")) != -1) {
         switch (opt) {
         case 's': flags |= TOK_PARSE_SPECIAL; break;
         case 'n': flags |= TOK_AS_IS; break;
         case 'a': flags |= TOK_ADD_SPECIAL; break;
         case 't': tell = 1; break;
         case 'd': check = 1; break;
+        case 'p': return split_lines(optarg);
         case 'r': times = atoi(optarg); break;
         default: return 64;
         }

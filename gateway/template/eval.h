@@ -134,6 +134,8 @@ int text_repeat(struct eval *e, const struct string *s, int64_t times, struct va
 /* s[start:stop:step] by code points; missing parts are NULL. Serves lists as well. */
 int eval_slice(struct eval *e, const struct value *v, const struct value *start, const struct value *stop,
                const struct value *step, struct value *out);
+/* End of the line that begins at from; *next is behind its break, or at the end of s. Breaks as Python's splitlines(). */
+size_t text_line(const struct string *s, size_t from, size_t *next);
 size_t text_find(const struct string *s, size_t from, const struct string *what); /* SIZE_MAX = not there */
 
 #endif

@@ -469,6 +469,9 @@ int filter_map(struct eval *e, const struct args *args, struct value *out)
     struct list *l = list_new(&e->arena, L_GENERATOR, 0);
     if (!l)
         return eval_exhausted(e);
+    *out = v_list(l);
+    if (!value_truth(&args->v[0])) /* none and 0 are as good as no items here */
+        return 0;
     if (eval_items(e, &args->v[0], &items))
         return -1;
     for (size_t i = 0; i < items->n; i++) {
@@ -476,7 +479,6 @@ int filter_map(struct eval *e, const struct args *args, struct value *out)
         if (map_one(e, args, &items->v[i], &v) || push(e, l, v))
             return -1;
     }
-    *out = v_list(l);
     return 0;
 }
 
@@ -490,6 +492,9 @@ static int filter_by(struct eval *e, const struct args *args, bool keep, bool at
         return eval_exhausted(e);
     if (args->n < skip)
         return eval_fail(e, "%s takes the name of an attribute", keep ? "selectattr" : "rejectattr");
+    *out = v_list(l);
+    if (!value_truth(&args->v[0]))
+        return 0;
     if (eval_items(e, &args->v[0], &items))
         return -1;
     for (size_t i = 0; i < items->n; i++) {
@@ -510,7 +515,6 @@ static int filter_by(struct eval *e, const struct args *args, bool keep, bool at
         if (holds == keep ? push(e, l, items->v[i]) : eval_take(e, 1))
             return -1;
     }
-    *out = v_list(l);
     return 0;
 }
 

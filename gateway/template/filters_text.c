@@ -83,19 +83,19 @@ int filter_indent(struct eval *e, const struct args *args, struct value *out)
         return -1;
     const bool first = v[2] && value_truth(v[2]), blank = v[3] && value_truth(v[3]);
     struct builder b = eval_builder(e);
-    size_t from = 0;
-    for (bool begin = true;; begin = false) {
-        const char *p = memchr(s->p + from, '\n', s->n - from);
-        const size_t end = p ? (size_t)(p - s->p) : s->n;
-        if (eval_take(e, 1 + indent.s->n / 64 + (end - from) / 64))
+    for (size_t from = 0, next = 0; from <= s->n; from = next) {
+        const size_t end = text_line(s, from, &next);
+        if (eval_take(e, 1 + indent.s->n / 64 + (end - from) / 16))
             return -1;
-        if (((begin && first) || (!begin && (blank || end > from))) && builder_string(&b, indent.s))
+        if ((from == 0 ? first : blank || end > from) && builder_string(&b, indent.s))
             return eval_exhausted(e);
-        if (builder_slice(&b, s, from, (p ? end + 1 : end) - from))
+        if (builder_slice(&b, s, from, end - from))
             return eval_exhausted(e);
-        if (!p)
+        /* a break at the very end begins one more, empty line; only "\r" does not */
+        if (end == s->n || (next == s->n && s->p[end] == '\r' && next == end + 1))
             break;
-        from = end + 1;
+        if (builder_add(&b, "\n", 1, string_input_at(s, end)))
+            return eval_exhausted(e);
     }
     return eval_built(e, &b, out);
 }

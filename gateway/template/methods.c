@@ -242,11 +242,6 @@ static int method_split(struct eval *e, const struct string *s, const struct arg
     return right ? rsplit_on(e, s, sep, max, l) : split_on(e, s, sep, max, l);
 }
 
-static bool line_break(uint32_t cp)
-{
-    return (cp >= 10 && cp <= 13) || (cp >= 0x1C && cp <= 0x1E) || cp == 0x85 || cp == 0x2028 || cp == 0x2029;
-}
-
 static int method_splitlines(struct eval *e, const struct string *s, const struct args *args,
                              struct value *out)
 {
@@ -258,21 +253,13 @@ static int method_splitlines(struct eval *e, const struct string *s, const struc
     if (eval_bind(e, "splitlines", args, names, 1, 0, v) || eval_take(e, s->n / 16))
         return -1;
     const bool keep = v[0] && value_truth(v[0]);
-    size_t from = 0;
-    for (size_t at = 0; at < s->n;) {
-        uint32_t cp;
-        size_t end = at + point_get(s->p + at, s->n - at, &cp);
-        if (line_break(cp)) {
-            if (cp == '\r' && end < s->n && s->p[end] == '\n')
-                end++;
-            if (push_part(e, l, s, from, keep ? end : at))
-                return -1;
-            from = end;
-        }
-        at = end;
-    }
     *out = v_list(l);
-    return from < s->n ? push_part(e, l, s, from, s->n) : 0;
+    for (size_t from = 0, next; from < s->n; from = next) {
+        const size_t end = text_line(s, from, &next);
+        if (push_part(e, l, s, from, keep ? next : end))
+            return -1;
+    }
+    return 0;
 }
 
 static bool has_affix(const struct string *s, const struct string *affix, bool end)

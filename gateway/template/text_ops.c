@@ -15,6 +15,26 @@ size_t text_find(const struct string *s, size_t from, const struct string *what)
     return p ? (size_t)(p - s->p) : SIZE_MAX;
 }
 
+static bool line_break(uint32_t cp)
+{
+    return (cp >= 10 && cp <= 13) || (cp >= 0x1C && cp <= 0x1E) || cp == 0x85 || cp == 0x2028 || cp == 0x2029;
+}
+
+size_t text_line(const struct string *s, size_t from, size_t *next)
+{
+    for (size_t at = from; at < s->n; at = *next) {
+        uint32_t cp;
+        *next = at + point_get(s->p + at, s->n - at, &cp);
+        if (!line_break(cp))
+            continue;
+        if (cp == '\r' && *next < s->n && s->p[*next] == '\n')
+            ++*next;
+        return at;
+    }
+    *next = s->n;
+    return s->n;
+}
+
 static bool stripped(uint32_t cp, const struct string *chars)
 {
     if (!chars)
