@@ -214,7 +214,8 @@ int map_trunk(struct map *p)
         map_float(p, "attention.layer_norm_rms_epsilon", 1e-12f, 0.1f, NAN, &m->eps) < 0)
         return -1;
 
-    /* The vocabulary is as long as the embedding; the key, where present, must agree with it. */
+    /* The vocabulary is as long as the embedding, which may be padded beyond what the key says. */
+    int32_t named;
     const struct gguf_tensor *e = gguf_tensor(p->f, "token_embd.weight");
     if (!e)
         return vt_fail(p->err, VT_E_PAYLOAD,
@@ -223,9 +224,10 @@ int map_trunk(struct map *p)
         return vt_fail(p->err, VT_E_PAYLOAD,
                        "tensor token_embd.weight has %llu rows; 1 to 16777216 are possible",
                        (unsigned long long)e->ne[1]);
-    if (map_int(p, "vocab_size", 1, 1 << 24, (int64_t)e->ne[1], &m->n_vocab) < 0)
+    m->n_vocab = (int32_t)e->ne[1];
+    if (map_int(p, "vocab_size", 1, m->n_vocab, m->n_vocab, &named) < 0)
         return -1;
-    struct dim width = DIM(m->n_embd, "embedding_length"), vocab = DIM(m->n_vocab, "vocab_size");
+    struct dim width = DIM(m->n_embd, "embedding_length"), vocab = DIM(m->n_vocab, "rows of token_embd");
     if (map_matrix(p, &m->embd, -1, "token_embd.weight", width, vocab) < 0 ||
         map_vector(p, &m->out_norm, -1, "output_norm.weight", width) < 0)
         return -1;

@@ -79,7 +79,8 @@ static int check_mtp(struct map *p, const struct shape *s, int i)
     struct layer block = {0};
     struct be_weight w;
     const float *v;
-    struct dim width = DIM(p->m->n_embd, "embedding_length"), vocab = DIM(p->m->n_vocab, "vocab_size");
+    struct dim width = DIM(p->m->n_embd, "embedding_length"),
+               vocab = DIM(p->m->n_vocab, "rows of token_embd");
     struct dim twice = DIM(2LL * p->m->n_embd, "2 * embedding_length");
     if (!map_has(p, i, "attn_norm.weight") && !map_has(p, i, "nextn.eh_proj.weight"))
         return 0;

@@ -309,7 +309,7 @@ static void vocabulary(struct writer *w)
     put_u32(&w->kv, 257);
 }
 
-void tiny_write(const struct tiny *t, const char *path)
+size_t tiny_write(const struct tiny *t, const char *path)
 {
     struct writer w = {.t = t, .rng = t->seed * 0x9E3779B97F4A7C15u};
     struct buf head = {0};
@@ -332,6 +332,7 @@ void tiny_write(const struct tiny *t, const char *path)
     free(w.kv.p);
     free(w.infos.p);
     free(w.data.p);
+    return head.n;
 }
 
 const char *tiny_path(const char *name)

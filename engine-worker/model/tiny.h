@@ -24,8 +24,8 @@ struct tiny {
 
 extern const struct tiny tiny_qwen3, tiny_qwen35;
 
-/* Writes the file; aborts when that fails. */
-void tiny_write(const struct tiny *t, const char *path);
+/* Writes the file and returns where its tensor data begins; aborts when that fails. */
+size_t tiny_write(const struct tiny *t, const char *path);
 /* A path in the build's temporary directory that no other test uses; static buffer. */
 const char *tiny_path(const char *name);
 

@@ -5,10 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Idle means that nothing can go on: what waits for credit, or behind what does, is not work in flight, or a client that
+ * does not read would look like a hang. */
 void pulse_set(struct eng *e, enum eng_op op)
 {
-    uint32_t n = e->n_queued;
-    for (uint32_t i = 0; i < e->n_slots; i++)
+    uint32_t n = op == ENG_OP_IDLE ? 0 : e->n_queued;
+    for (uint32_t i = 0; op != ENG_OP_IDLE && i < e->n_slots; i++)
         n += e->slots[i].req != NULL;
     atomic_store_explicit(&e->pulse_op, (uint8_t)op, memory_order_relaxed);
     atomic_store_explicit(&e->pulse_in_flight, n, memory_order_relaxed);
@@ -69,6 +71,14 @@ static uint32_t find_prefills(struct eng *e)
     return n;
 }
 
+/* Prompt rows that a slot can do with. Its last row gives a token, for which there must be credit. */
+static uint32_t rows_needed(const struct slot *s)
+{
+    const struct request *r = s->req;
+    uint32_t need = r->n_items - s->seq.n;
+    return r->credit == 0 && r->n_emitted < r->max_new ? need - 1 : need;
+}
+
 /* At most ubatch prompt rows a step, in equal shares; what a short prompt leaves goes to those behind it. Hybrids stop at
  * page borders, where their state is kept. */
 static void add_prefills(struct eng *e)
@@ -76,7 +86,7 @@ static void add_prefills(struct eng *e)
     uint32_t n = find_prefills(e), left = e->ubatch;
     for (uint32_t i = 0; i < n && left > 0; i++) {
         struct slot *s = e->todo[i];
-        uint32_t need = s->req->n_items - s->seq.n;
+        uint32_t need = rows_needed(s);
         uint32_t share = (left + (n - i) - 1) / (n - i);
         uint32_t rows = need < share ? need : share;
         uint32_t border = BE_PAGE - s->seq.n % BE_PAGE;

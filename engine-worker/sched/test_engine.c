@@ -216,6 +216,28 @@ static void credit_pauses_one_request(void **state)
     rig_close(&r);
 }
 
+static void no_credit_no_first_token(void **state)
+{
+    struct rig r;
+    struct eng_pulse p;
+    rig_open(&r, &tiny_qwen35, NULL);
+    struct eng_request q = request(300, 5);
+    struct rig_req whole = *rig_answer(&r, &q);
+    q.credit = 0;
+    q.reuse = false;
+    uint64_t h = rig_submit(&r, &q);
+    rig_run(&r);
+    assert_int_equal(rig_at(&r, h)->n, 0);
+    assert_int_equal(rig_at(&r, h)->prefill_done, 299);
+    eng_real.pulse(r.e, &p); /* waiting for a client is not work in flight */
+    assert_int_equal(p.op, ENG_OP_IDLE);
+    assert_int_equal(p.in_flight, 0);
+    eng_real.credit(r.e, h, 100);
+    rig_run(&r);
+    assert_memory_equal(rig_at(&r, h)->ids, whole.ids, 5 * sizeof *ids);
+    rig_close(&r);
+}
+
 static void slots_tell_what_they_do(void **state)
 {
     struct rig r;
@@ -613,6 +635,7 @@ int main(void)
         cmocka_unit_test(queue_is_fair),
         cmocka_unit_test(a_long_prompt_does_not_stop_others),
         cmocka_unit_test(credit_pauses_one_request),
+        cmocka_unit_test(no_credit_no_first_token),
         cmocka_unit_test(slots_tell_what_they_do),
         cmocka_unit_test(a_request_runs_once),
         cmocka_unit_test(parked_requests_may_come_back),
