@@ -175,11 +175,16 @@ void vt_child_note(struct vt_child *c, unsigned event, const char *key, const ch
 
 void vt_child_fatal(struct vt_child *c, const struct vt_err *err)
 {
+    vt_child_fatal_as(c, err, vt_err_exit(err));
+}
+
+void vt_child_fatal_as(struct vt_child *c, const struct vt_err *err, int exit_code)
+{
     vt_log(c->log, VT_LOG_ERR, "%s", err->text);
     if (c->sock == NULL)
         return;
     struct vt_enc *e = vt_child_begin(c, VT_F_FATAL, 0);
-    vt_enc_u64(e, VT_FATAL_EXIT_CODE, (uint64_t)vt_err_exit(err));
+    vt_enc_u64(e, VT_FATAL_EXIT_CODE, (uint64_t)exit_code);
     vt_enc_err(e, err);
     vt_child_send(c);
     /* The library's own thread carries the frame; the caller is about to exit under it. */

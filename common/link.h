@@ -71,6 +71,8 @@ void vt_child_phase(struct vt_child *c, unsigned phase, uint64_t done, uint64_t 
 void vt_child_note(struct vt_child *c, unsigned event, const char *key, const char *value);
 /* Best effort FATAL, then the caller exits with vt_err_exit(err). */
 void vt_child_fatal(struct vt_child *c, const struct vt_err *err);
+/* The same for another exit code than the error's usual one. */
+void vt_child_fatal_as(struct vt_child *c, const struct vt_err *err, int exit_code);
 
 /* A lifeline frame that finds the queue full is kept and sent in order later, except BEAT and telemetry, which are dropped:
  * a stopped supervisor blocks nobody.

@@ -711,13 +711,15 @@ static void test_slot_files(void **state)
     got_free(g);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     if (getenv("VT_TEST_ENGINE") == NULL) {
         fprintf(stderr, "VT_TEST_ENGINE names no stub engine\n");
         return 77;
     }
     signal(SIGPIPE, SIG_IGN);
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_start_and_ready, down),
         cmocka_unit_test_teardown(test_faults_of_the_load, down),

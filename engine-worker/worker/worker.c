@@ -34,7 +34,7 @@ void worker_fatal(struct worker *w, const struct vt_err *err)
         return;
     if (err->code == VT_E_DEVICE_MEM && w->state < W_READY)
         code = VT_EX_DEVICE_OOM_LOAD;
-    vt_child_fatal(w->child, err);
+    vt_child_fatal_as(w->child, err, code);
     worker_exit(w, code);
 }
 
