@@ -7,11 +7,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_CHILDREN = 32, MAX_SERIES = 128, WINDOW = 60 };
+enum { MAX_CHILDREN = 32, MAX_SERIES = 128, WINDOW = 60, MAX_CLASSES = 24 };
 
 struct child {
     char name[65], class[33];
     uint64_t gen, state, restarts, step_age_ms;
+    struct {
+        char class[33];
+        uint64_t n;
+    } by_class[MAX_CLASSES]; /* of the restarts */
+    unsigned n_classes;
     bool listed;
     uint64_t base[MAX_SERIES], counter[MAX_SERIES]; /* base: of generations that are over */
     double gauge[MAX_SERIES];
@@ -85,6 +90,16 @@ static void take_gauges(struct child *c, const msgpack_object_map *m)
     }
 }
 
+/* class, restarts, class, restarts, ... */
+static void take_classes(struct child *c, const msgpack_object_array *list)
+{
+    c->n_classes = 0;
+    for (unsigned i = 0; list && i + 1 < list->size && c->n_classes < MAX_CLASSES; i += 2) {
+        vt_array_str(list, i, c->by_class[c->n_classes].class, sizeof c->by_class[0].class);
+        c->by_class[c->n_classes++].n = vt_array_u64(list, i + 1, 0);
+    }
+}
+
 static void take_list(struct telemetry *t, const msgpack_object_array *list)
 {
     char name[65];
@@ -98,6 +113,7 @@ static void take_list(struct telemetry *t, const msgpack_object_array *list)
         c->restarts = vt_array_u64(row, 3, 0);
         c->step_age_ms = vt_array_u64(row, 4, 0);
         vt_array_str(row, 5, c->class, sizeof c->class);
+        take_classes(c, vt_array_array(row, 6));
         c->listed = true;
     }
 }
@@ -233,23 +249,38 @@ static void write_own(const struct telemetry *t, struct vt_metrics *m, const str
     }
 }
 
+static void write_restarts(const struct telemetry *t, struct vt_metrics *m)
+{
+    const struct vt_series_row *row = vt_series_row(VT_SERIES_CHILD_RESTARTS);
+    vt_metrics_family(m, row->name, row->kind, row->help);
+    for (unsigned i = 0; i < t->n; i++) {
+        const struct child *c = &t->child[i];
+        const char *const none[] = {"child", c->name, "class", "none", NULL};
+        if (c->listed &&
+            c->n_classes == 0) /* a series that is absent until something breaks hides a broken scrape */
+            vt_metrics_count(m, row->name, none, c->restarts);
+        for (unsigned k = 0; k < c->n_classes; k++) {
+            const char *const labels[] = {"child", c->name, "class", c->by_class[k].class, NULL};
+            vt_metrics_count(m, row->name, labels, c->by_class[k].n);
+        }
+    }
+}
+
 static void write_children(const struct telemetry *t, struct vt_metrics *m)
 {
     static const struct {
         unsigned num;
         const char *name, *help;
     } own[] = {{0, "vitriol_worker_up", "1 while a child is ready."}};
-    const unsigned nums[] = {VT_SERIES_CHILD_STATE, VT_SERIES_CHILD_GENERATION, VT_SERIES_CHILD_RESTARTS,
-                             VT_SERIES_STEP_AGE};
-    for (int k = -1; k < 4; k++) {
+    const unsigned nums[] = {VT_SERIES_CHILD_STATE, VT_SERIES_CHILD_GENERATION, VT_SERIES_STEP_AGE};
+    for (int k = -1; k < 3; k++) {
         const struct vt_series_row *row = k < 0 ? NULL : vt_series_row(nums[k]);
         const char *name = row ? row->name : own[0].name;
         vt_metrics_family(m, name, row ? row->kind : "gauge", row ? row->help : own[0].help);
         for (unsigned i = 0; i < t->n; i++) {
             const struct child *c = &t->child[i];
             const char *const labels[] = {"worker", c->name, NULL};
-            const double v[] = {(double)c->state, (double)c->gen, (double)c->restarts,
-                                (double)c->step_age_ms / 1000};
+            const double v[] = {(double)c->state, (double)c->gen, (double)c->step_age_ms / 1000};
             if (c->listed)
                 vt_metrics_sample(m, name, labels, k < 0 ? c->state == 3 : v[k]);
         }
@@ -277,4 +308,5 @@ void telemetry_write(const struct telemetry *t, struct vt_metrics *m, bool compa
     }
     if (!compat)
         write_children(t, m);
+    write_restarts(t, m);
 }

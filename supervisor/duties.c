@@ -8,7 +8,7 @@
 #include <string.h>
 #include <systemd/sd-daemon.h>
 
-/* The canaries' round is every 5 s and may take 1.5 s. */
+/* The canaries come every 5 s and take 4.1 s when they hear nothing. */
 #define LIMIT_US VT_SEC(10)
 
 struct duties {

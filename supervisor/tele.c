@@ -114,19 +114,34 @@ void tele_relay(struct sup *s, const struct vt_frame *f)
     child_send(gw);
 }
 
+static void put_restarts(const struct child *c, struct vt_enc *e)
+{
+    unsigned n = 0;
+    for (int k = 0; k < CLASS_COUNT; k++)
+        n += c->restarts_by_class[k] > 0;
+    vt_enc_put_array(e, 2 * n);
+    for (int k = 0; k < CLASS_COUNT; k++) {
+        if (c->restarts_by_class[k] == 0)
+            continue;
+        vt_enc_put_str(e, exit_class_name((enum exit_class)k));
+        vt_enc_put_u64(e, c->restarts_by_class[k]);
+    }
+}
+
 static void put_children(struct sup *s, struct vt_enc *e)
 {
     uint64_t now = sup_now(s);
     vt_enc_array(e, VT_T_CHILDREN_LIST, s->n_children);
     for (unsigned i = 0; i < s->n_children; i++) {
         const struct child *c = &s->child[i];
-        vt_enc_put_array(e, 6);
+        vt_enc_put_array(e, 7);
         vt_enc_put_str(e, c->name);
         vt_enc_put_u64(e, c->gen);
         vt_enc_put_u64(e, (unsigned)c->state);
         vt_enc_put_u64(e, c->restarts);
         vt_enc_put_u64(e, live_step_age(&c->live, now) / 1000);
         vt_enc_put_str(e, c->class != CLASS_NONE ? exit_class_name(c->class) : "");
+        put_restarts(c, e);
     }
     vt_enc_map(e, VT_T_CHILDREN_COUNTERS, 3);
     vt_enc_put_u64(e, VT_SERIES_HUNG);
