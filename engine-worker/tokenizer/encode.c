@@ -48,7 +48,7 @@ static int encode_fragment(struct encoding *e, const uint8_t *s, size_t n)
         return spm_encode(&t->vocab, s, n, t->add_space, unknown < 0 ? VOCAB_NONE : (uint32_t)unknown, e->out,
                           e->err);
     }
-    if (!t->pre->nfc || (e->flags & TOK_AS_IS) || !u_nfc_may_change(s, n))
+    if (!t->pre->nfc || (e->flags & TOK_AS_IS) || !u_nfc_changes(s, n))
         return pretok_split(t->pre, s, n, encode_piece, e);
     uint8_t *nfc;
     size_t nfc_n;

@@ -136,7 +136,11 @@ static void normalization(void **state)
     nfc("\xE1\x84\x92\xE1\x85\xA1\xE1\x86\xAB", 9, "\xED\x95\x9C"); /* Hangul */
     nfc("\xE0\xA5\x98", 3, "\xE0\xA4\x95\xE0\xA4\xBC");             /* excluded from composition: grows */
     nfc("e\xFF\xCC\x81", 4, "e\xFF\xCC\x81");                       /* an invalid byte stands between */
-    assert_false(u_nfc_may_change((const uint8_t *)"caf\xC3\xA9", 5));
+    nfc("\377\314\201x", 4, "\377\314\201x");
+    nfc("ae\314\201\314\201z", 7, "a\303\251\314\201z");
+    assert_false(u_nfc_changes((const uint8_t *)"caf\xC3\xA9", 5));
+    assert_false(u_nfc_changes((const uint8_t *)"\342\200\224\346\227\245", 6)); /* dash, CJK */
+    assert_true(u_nfc_changes((const uint8_t *)"e\314\201", 3));
 }
 
 static void long_runs_of_marks(void **state)

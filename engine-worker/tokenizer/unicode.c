@@ -102,13 +102,50 @@ unsigned u_class_wide(uint32_t cp)
     }
 }
 
-bool u_nfc_may_change(const uint8_t *s, size_t n)
+/* Blocks without characters of class 0 that compose with the one before them (those are in scripts of India and South-East
+ * Asia, and Hangul jamo). */
+static bool plain_block(uint32_t cp)
 {
-    /* U+0300 begins with 0xCC. */
-    for (size_t i = 0; i < n; i++)
-        if (s[i] >= 0xCC)
-            return true;
-    return false;
+    return cp < 0x900 || (cp >= 0x1E00 && cp < 0xD800) || (cp >= 0xE000 && cp < 0x10000) || cp >= 0x1F000;
+}
+
+/* A character that NFC keeps, whatever stands around it, and before which a text can be cut. */
+static bool inert(uint32_t cp)
+{
+    if (cp < 0x300 || cp == U8_BAD)
+        return true;
+    if (!plain_block(cp) || utf8proc_get_property((utf8proc_int32_t)cp)->combining_class != 0)
+        return false;
+    utf8proc_int32_t to[4];
+    int boundary = 0;
+    return utf8proc_decompose_char((utf8proc_int32_t)cp, to, 4, UTF8PROC_COMPOSE | UTF8PROC_STABLE,
+                                   &boundary) == 1 &&
+           to[0] == (utf8proc_int32_t)cp;
+}
+
+/* Where the next character that is not inert begins, n when all are; *before is where the character before it begins (the
+ * two may compose). */
+static size_t next_change(const uint8_t *s, size_t n, size_t from, size_t *before)
+{
+    size_t last = from;
+    for (size_t at = from; at < n;) {
+        uint32_t cp;
+        const size_t len = u8_decode(s + at, n - at, &cp);
+        if (!inert(cp)) {
+            *before = last;
+            return at;
+        }
+        last = at;
+        at += len;
+    }
+    *before = n;
+    return n;
+}
+
+bool u_nfc_changes(const uint8_t *s, size_t n)
+{
+    size_t before;
+    return next_change(s, n, 0, &before) < n;
 }
 
 /* Code points of one valid stretch, growing. */
@@ -203,6 +240,42 @@ static int flush(struct points *p, uint8_t *out, size_t *at, struct vt_err *err)
     return 0;
 }
 
+static int add_point(struct points *p, uint32_t cp, struct vt_err *err)
+{
+    if (points_room(p, 8, err))
+        return -1;
+    int boundary = 0;
+    const utf8proc_ssize_t k = utf8proc_decompose_char((utf8proc_int32_t)cp, p->v + p->n, 8,
+                                                       UTF8PROC_COMPOSE | UTF8PROC_STABLE, &boundary);
+    if (k < 0 || k > 8)
+        return vt_fail(err, VT_E_INTERNAL, "U+%04X does not decompose", cp);
+    p->n += (size_t)k;
+    return 0;
+}
+
+/* Normalizes the stretch that begins at `from` and ends before the next inert character behind `change`. */
+static int normalize_stretch(struct points *p, const uint8_t *s, size_t n, size_t from, size_t change,
+                             size_t *end, uint8_t *out, size_t *at, struct vt_err *err)
+{
+    size_t i = from;
+    while (i < n) {
+        uint32_t cp;
+        const size_t len = u8_decode(s + i, n - i, &cp);
+        if (cp == U8_BAD && i < change) {
+            /* the character before is no character: it composes with nothing */
+            out[(*at)++] = s[i];
+        } else {
+            if (i > change && inert(cp))
+                break;
+            if (add_point(p, cp, err))
+                return -1;
+        }
+        i += len;
+    }
+    *end = i;
+    return flush(p, out, at, err);
+}
+
 int u_nfc(const uint8_t *s, size_t n, uint8_t **out, size_t *out_n, struct vt_err *err)
 {
     *out = NULL;
@@ -212,34 +285,17 @@ int u_nfc(const uint8_t *s, size_t n, uint8_t **out, size_t *out_n, struct vt_er
     if (!buf)
         return vt_fail(err, VT_E_NOMEM, "no memory to normalize %zu bytes", n);
     struct points p = {0};
-    size_t at = 0;
+    size_t at = 0, from = 0;
     int rc = 0;
-    for (size_t i = 0; rc == 0 && i < n;) {
-        uint32_t cp;
-        const size_t len = u8_decode(s + i, n - i, &cp);
-        i += len;
-        if (cp == U8_BAD) {
-            rc = flush(&p, buf, &at, err);
-            buf[at++] = s[i - 1];
-            continue;
-        }
-        rc = points_room(&p, 8, err);
-        if (rc)
-            break;
-        if (cp < 0xC0) {
-            p.v[p.n++] = (utf8proc_int32_t)cp;
-            continue;
-        }
-        int boundary = 0;
-        const utf8proc_ssize_t k = utf8proc_decompose_char((utf8proc_int32_t)cp, p.v + p.n, 8,
-                                                           UTF8PROC_COMPOSE | UTF8PROC_STABLE, &boundary);
-        if (k < 0 || k > 8)
-            rc = vt_fail(err, VT_E_INTERNAL, "U+%04X does not decompose", cp);
-        else
-            p.n += (size_t)k;
+    while (rc == 0 && from < n) {
+        size_t before, end = n;
+        const size_t change = next_change(s, n, from, &before);
+        memcpy(buf + at, s + from, before - from);
+        at += before - from;
+        if (change < n)
+            rc = normalize_stretch(&p, s, n, before, change, &end, buf, &at, err);
+        from = end;
     }
-    if (rc == 0)
-        rc = flush(&p, buf, &at, err);
     free(p.v);
     if (rc) {
         free(buf);

@@ -48,8 +48,8 @@ static inline unsigned u_class(uint32_t cp)
     return cp < 128 ? u_ascii_class[cp] : u_class_wide(cp);
 }
 
-/* False when NFC surely leaves the text as it is (everything below U+0300 does). */
-bool u_nfc_may_change(const uint8_t *s, size_t n);
+/* False when NFC leaves the text as it is. */
+bool u_nfc_changes(const uint8_t *s, size_t n);
 /* NFC of the valid stretches; invalid bytes stay. *out is malloc'd (at least 1 byte). Linear in n for every input. */
 int u_nfc(const uint8_t *s, size_t n, uint8_t **out, size_t *out_n, struct vt_err *err);
 
