@@ -70,8 +70,7 @@ def test_store_killed(make):
     prompt = prose(4000, 3000)
     a.text(prompt, 4)
     wait_for('checkpoints again', lambda: a.ctl('checkpoint', check=False)[0] == 0, 15, 0.3)
-    a.kill('engine0')
-    a.wait_ready()
+    a.next_generation('engine0', a.kill('engine0'))
     r = stream.post(a.port, '/completion', {'prompt': prompt, 'n_predict': 4, 'temperature': 0}).json()
     assert r['timings']['cache_n'] >= r['tokens_evaluated'] - 256, r['timings']
 

@@ -104,13 +104,21 @@ def test_bad_configuration(key, value, named):
         a.destroy()
 
 
-def test_missing_model():
-    a = Appliance(sets=SETS, model='/nowhere/m.gguf')
+def test_missing_model(make):
+    """The control plane stays up and says what is missing; nothing is spawned, and HTTP answers 503."""
+    a = make(sets=SETS, model='/nowhere/m.gguf', wait=False)
+    st = wait_for('the engine has failed', lambda: next(
+        (c for c in _children(a) if c['name'] == 'engine0' and c['state'] == 'failed'), None), 15)
+    assert '/nowhere/m.gguf' in st['detail'] and st['class'] == 'payload', st
+    assert a.ctl('status', check=False)[0] == 70
+    assert get(a.port, '/health').status == 503
+
+
+def _children(a):
     try:
-        code, said, _ = run_to_end(a, 20)
-        assert code in (65, 66) and '/nowhere/m.gguf' in said, (code, said)
-    finally:
-        a.destroy()
+        return a.ctl_json('status', check=False)['children']
+    except ValueError:
+        return []
 
 
 def test_long_run_dir_is_refused():
@@ -120,7 +128,7 @@ def test_long_run_dir_is_refused():
         a.run_dir = os.path.join(a.root, 'x' * 100)
         a.sets['paths.run_dir'] = a.run_dir
         code, said, _ = run_to_end(a)
-        assert code == 78 and '107' in said, (code, said)
+        assert code == 78 and 'paths.run_dir' in said and 'too long' in said, (code, said)
     finally:
         a.destroy()
 

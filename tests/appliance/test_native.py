@@ -83,9 +83,10 @@ def test_prefix_is_reused(app):
 
 
 def test_metrics(app):
+    time.sleep(2.5)  # engines report once a second
     before = app.metric('llamacpp:tokens_predicted_total')
     app.text(PROMPT, 10)
-    time.sleep(2.2)  # engines report once a second
+    time.sleep(2.5)
     assert app.metric('llamacpp:tokens_predicted_total') - before == 10
     r = get(app.port, '/metrics')
     r.read()

@@ -27,9 +27,7 @@ def test_warm_after_power_is_pulled(make):
     p = prose(4000, 70000)
     f = cached(a, p)
     a.ctl('checkpoint')
-    for name in ('vitriold', 'engine0', 'store', 'gateway'):
-        a.kill(name)
-    a.proc.wait()
+    a.kill_all()
     a.start()
     r = cached(a, p)
     assert r['content'] == f['content'] and r['timings']['cache_n'] >= r['tokens_evaluated'] - 256
@@ -55,8 +53,7 @@ def test_state_dir_is_locked(make):
     p = prose(3000, 5000)
     f = cached(a, p)
     a.ctl('checkpoint')
-    a.kill('engine0')
-    a.wait_ready()
+    a.next_generation('engine0', a.kill('engine0'))
     r = cached(a, p)
     assert r['content'] == f['content'] and r['timings']['cache_n'] >= r['tokens_evaluated'] - 256
     assert 'lock' in b.log_text().lower()

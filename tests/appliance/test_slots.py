@@ -44,8 +44,7 @@ def test_restore_in_a_fresh_process(app):
     saved = action(app, 2, 'save', 'two.bin')
     for s in range(4):
         action(app, s, 'erase')
-    app.kill('engine0')
-    app.wait_ready()
+    app.next_generation('engine0', app.kill('engine0'))
     for s in range(4):
         action(app, s, 'erase')
     restored = action(app, 2, 'restore', 'two.bin')

@@ -263,8 +263,7 @@ def test_segv_is_named_with_its_signal(fault):
 
 def test_kill_without_evidence_is_not_called_oom(make):
     a = make(engine='stub', sets=SETS)
-    a.kill('engine0')
-    a.wait_ready()
+    a.next_generation('engine0', a.kill('engine0'))
     assert a.metric('vitriol_child_restarts_total', {'child': 'engine0', 'class': 'sigkill_unknown'}) == 1
 
 

@@ -179,6 +179,12 @@ class Appliance:
         os.kill(pid, sig)
         return pid
 
+    def next_generation(self, name, old, timeout=30):
+        """Waits until another process than `old` runs under that name and requests are served; returns its pid."""
+        wait_for('a new ' + name, lambda: self.children().get(name) not in (None, old), timeout)
+        self.wait_ready(timeout)
+        return self.child(name)
+
     # -- asking --
 
     def wait_ready(self, timeout=60):
@@ -190,6 +196,14 @@ class Appliance:
             except (OSError, stream.Cut):
                 return False
         wait_for('the appliance is ready', up, timeout, 0.05)
+
+    def kill_all(self):
+        """The power fails: everything gets SIGKILL at once."""
+        pids = [self.pid] + list(self.children().values())
+        for p in pids:
+            os.kill(p, signal.SIGKILL)
+        self.proc.wait()
+        wait_for('children end', lambda: not any(alive(p) for p in pids), 10)
 
     def ctl(self, *args, timeout=30, check=True):
         """vitriolctl ...: (exit code, standard output)."""

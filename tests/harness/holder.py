@@ -15,7 +15,9 @@ import time
 def spawn(sock, pidfile, argv):
     pid = os.fork()
     if pid == 0:
-        os.dup2(sock.fileno(), 3, inheritable=True)
+        if sock.fileno() != 3:
+            os.dup2(sock.fileno(), 3)
+        os.set_inheritable(3, True)
         env = dict(os.environ, LISTEN_FDS='1', LISTEN_PID=str(os.getpid()), LISTEN_FDNAMES='http')
         os.execve(argv[0], argv, env)
     with open(pidfile + '.new', 'w') as f:
