@@ -320,19 +320,25 @@ static int narrow(struct peer *p, const struct vt_frame *f, struct vt_err *err)
     const uint8_t *names = vt_frame_bin(f, VT_CK_LOAD_NAMES, &len);
     if (!p->has_ring || !p->has_plan || p->plan_id != f->id)
         return vt_fail(err, VT_E_NOT_FOUND, "CK_LOAD without a plan of the same operation");
-    if (names == NULL)
-        return vt_frame_u64(f, VT_CK_LOAD_MANIFEST, 0) == x->manifest
-                   ? 0
-                   : vt_fail(err, VT_E_NOT_FOUND, "CK_LOAD of another manifest than the plan's");
-    uint32_t n = (uint32_t)(len / CKPT_NAME_LEN);
-    if (len % CKPT_NAME_LEN != 0 || n > x->have || (n > 0 && memcmp(names, x->names, len) != 0))
-        return vt_fail(err, VT_E_NOT_FOUND, "CK_LOAD of other names than the plan's");
     uint64_t rec_pos = vt_frame_u64(f, VT_CK_LOAD_REC_POS, 0);
-    if (rec_pos != 0 && (!x->has_rec || rec_pos != x->rec_pos || rec_pos / x->block_tokens > n))
+    if (rec_pos != 0 && (!x->has_rec || rec_pos != x->rec_pos))
         return vt_fail(err, VT_E_NOT_FOUND, "CK_LOAD of another snapshot than the plan's");
-    x->have = n;
+    if (names == NULL) {
+        if (vt_frame_u64(f, VT_CK_LOAD_MANIFEST, 0) != x->manifest)
+            return vt_fail(err, VT_E_NOT_FOUND, "CK_LOAD of another manifest than the plan's");
+    } else {
+        uint32_t n = (uint32_t)(len / CKPT_NAME_LEN);
+        if (len % CKPT_NAME_LEN != 0 || n > x->have || (n > 0 && memcmp(names, x->names, len) != 0))
+            return vt_fail(err, VT_E_NOT_FOUND, "CK_LOAD of other names than the plan's");
+        x->have = n;
+    }
+    /* A snapshot is the end of what a hybrid model can use: blocks behind it stay where they are. */
     x->has_rec = rec_pos != 0;
-    return 0;
+    if (x->has_rec && x->have > rec_pos / x->block_tokens)
+        x->have = (uint32_t)(rec_pos / x->block_tokens);
+    return x->has_rec && x->have < rec_pos / x->block_tokens
+               ? vt_fail(err, VT_E_NOT_FOUND, "CK_LOAD of a snapshot without the blocks before it")
+               : 0;
 }
 
 void answer_load(struct serve *v, struct peer *p, const struct vt_frame *f)

@@ -13,25 +13,6 @@ static int unit_id(struct save *sv, const struct save_unit *u, int64_t *id, stru
     return rc == 1 ? !row.bad : rc;
 }
 
-static int items_extend(struct save *sv, bool *extends, struct vt_err *err)
-{
-    *extends = false;
-    if (sv->cur == 0)
-        return 0;
-    sqlite3_stmt *st = db_stmt(sv->s, ST_MANIFEST_ITEMS, err);
-    if (st == NULL)
-        return -1;
-    sqlite3_bind_int64(st, 1, sv->cur);
-    int rc = db_step(sv->s, st, "reading the head's items", err);
-    if (rc != 1)
-        return rc;
-    size_t n = (size_t)sqlite3_column_bytes(st, 0);
-    const void *items = sqlite3_column_blob(st, 0);
-    *extends = n <= 4u * (size_t)sv->n_items && (n == 0 || memcmp(items, sv->items, n) == 0);
-    sqlite3_reset(st);
-    return 0;
-}
-
 static int launch_id(struct store *s, int64_t *id, struct vt_err *err)
 {
     sqlite3_stmt *st = db_stmt(s, ST_LAUNCH_NEWEST, err);
@@ -58,8 +39,7 @@ static int put_manifest(struct save *sv, int64_t *id, struct vt_err *err)
 {
     struct store *s = sv->s;
     int64_t rec_block = 0, launch;
-    bool extends;
-    if (launch_id(s, &launch, err) < 0 || items_extend(sv, &extends, err) < 0)
+    if (launch_id(s, &launch, err) < 0)
         return -1;
     if (sv->n_rec > 0 && unit_id(sv, &sv->units[save_units(sv) - 1], &rec_block, err) < 0)
         return -1;
@@ -78,7 +58,7 @@ static int put_manifest(struct save *sv, int64_t *id, struct vt_err *err)
     sqlite3_bind_int(st, 8, (int)sv->reason);
     if (sv->cur != 0)
         sqlite3_bind_int64(st, 9, sv->cur);
-    sqlite3_bind_int(st, 10, extends);
+    sqlite3_bind_int(st, 10, sv->extends);
     sqlite3_bind_int64(st, 11, launch);
     sqlite3_bind_int64(st, 12, (int64_t)vt_wall(s->o.clock));
     if (sv->has_private)

@@ -319,7 +319,8 @@ int puppet_restore(struct puppet *p, const struct talk *t, struct puppet_restore
     int rc = expect(p, VT_F_CK_PLAN, &f);
     if (rc != 0)
         return rc;
-    uint64_t manifest = vt_frame_u64(&f, VT_CK_PLAN_MANIFEST, 0);
+    uint64_t manifest = vt_frame_u64(&f, VT_CK_PLAN_MANIFEST, 0),
+             rec = vt_frame_u64(&f, VT_CK_PLAN_REC_POS, 0);
     const uint8_t *items = vt_frame_bin(&f, VT_CK_PLAN_ITEMS, &len);
     r->ntok = (uint32_t)(len / 4);
     for (uint32_t i = 0; i < r->ntok; i++) {
@@ -334,6 +335,8 @@ int puppet_restore(struct puppet *p, const struct talk *t, struct puppet_restore
     vt_enc_begin(e, VT_F_CK_LOAD, id, p->link);
     vt_enc_u64(e, VT_CK_LOAD_MANIFEST, manifest);
     vt_enc_u64(e, VT_CK_LOAD_CREDIT, p->ring.n_slots / 2);
+    if (rec > 0)
+        vt_enc_u64(e, VT_CK_LOAD_REC_POS, rec);
     puppet_send(p);
     rc = take_data(p, &whole, &s, id, r);
     shape_free(&s);

@@ -135,10 +135,28 @@ static int find_layout(struct save *sv, struct vt_err *err)
                 : vt_fail(err, VT_E_LAYOUT, "the same layout fingerprint came with other block sizes before");
 }
 
+/* Computed here, never taken from a frame: the guard against clobbering rests on it. */
+static int compare_items(struct save *sv, struct vt_err *err)
+{
+    sqlite3_stmt *st = db_stmt(sv->s, ST_MANIFEST_ITEMS, err);
+    if (st == NULL)
+        return -1;
+    sqlite3_bind_int64(st, 1, sv->cur);
+    int rc = db_step(sv->s, st, "reading the head's items", err);
+    if (rc != 1)
+        return rc;
+    size_t n = (size_t)sqlite3_column_bytes(st, 0);
+    const void *items = sqlite3_column_blob(st, 0);
+    sv->extends = n <= 4u * (size_t)sv->n_items && (n == 0 || memcmp(items, sv->items, n) == 0);
+    sqlite3_reset(st);
+    return 0;
+}
+
 /* What the head holds now, and whether it is all that this save would bring. */
 static int find_head(struct save *sv, uint64_t base_gen, struct vt_err *err)
 {
     struct store *s = sv->s;
+    bool named = sv->name[0] != '\0';
     sqlite3_stmt *st = db_stmt(s, ST_HEAD_GET, err);
     if (st == NULL)
         return -1;
@@ -154,7 +172,7 @@ static int find_head(struct save *sv, uint64_t base_gen, struct vt_err *err)
         sv->gen = sqlite3_column_int64(st, 3);
         sqlite3_reset(st);
     }
-    if (base_gen != 0 && base_gen != (uint64_t)sv->gen) {
+    if (!named && base_gen != 0 && base_gen != (uint64_t)sv->gen) {
         s->f.refused_clobber++;
         return vt_fail(err, VT_E_CLOBBER, "stale head generation %" PRIu64 ", the head is at %" PRId64,
                        base_gen, sv->gen);
@@ -171,7 +189,17 @@ static int find_head(struct save *sv, uint64_t base_gen, struct vt_err *err)
     uint64_t new_rec = sv->n_rec > 0 ? sv->rec[sv->n_rec - 1].pos : 0;
     sv->same = seal != NULL && sqlite3_column_bytes(st, 0) == 32 && memcmp(seal, sv->seal, 32) == 0 &&
                (uint64_t)sv->n_names * sv->block_tokens <= nkv && new_rec <= rec_pos;
+    uint64_t ntok = (uint64_t)sqlite3_column_int64(st, 1);
     sqlite3_reset(st);
+    if (compare_items(sv, err) < 0)
+        return -1;
+    /* The triggers refuse this too, after the blocks were written for nothing. */
+    if (!named && !sv->extends && sv->n_items < ntok && sv->reason != CKPT_EXPLICIT &&
+        sv->reason != CKPT_RESET) {
+        s->f.refused_clobber++;
+        return vt_fail(err, VT_E_CLOBBER,
+                       "clobber refused: the head is of another conversation and holds more");
+    }
     return 0;
 }
 

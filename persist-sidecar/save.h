@@ -24,6 +24,7 @@ struct save {
     enum ckpt_reason reason;
     uint8_t fp[32], salt[32], private_salt[32], seal[32], root[32];
     bool has_private, same; /* same: the head holds all this already */
+    bool extends;           /* the items go on where the head's end */
     uint32_t *items;
     uint8_t *names, *sampler, *layout;
     size_t sampler_len, layout_len;

@@ -195,8 +195,11 @@ static void dispatch(struct serve *v, struct peer *p, struct job *j)
     case VT_F_CK_FIND:
     case VT_F_CK_LOAD:
     case VT_F_CK_SALT: queue(v, &p->reads, j, READS_MAX, p); return;
-    case VT_F_CK_ABORT: take_abort(v, p, j->f.id); break;
-    case VT_F_CK_END: take_end(v, p, j->f.id); break;
+    case VT_F_CK_ABORT:
+    case VT_F_CK_END: /* an operation is a save or a restore, and ends in either way */
+        take_abort(v, p, j->f.id);
+        take_end(v, p, j->f.id);
+        break;
     case VT_F_CK_DATA_ACK: answer_ack(v, p, &j->f); break;
     case VT_F_CK_PIN: answer_pin(v, p, &j->f, true); break;
     case VT_F_CK_UNPIN: answer_pin(v, p, &j->f, false); break;

@@ -127,7 +127,7 @@ static void hybrid_with_big_blocks(void **state)
     struct stage s;
     struct puppet_restored r;
     stage_init(&s);
-    struct talk t = talk_of(2, 64 * 4 + 3);
+    struct talk t = talk_of(2, 64 * 5 + 3); /* the snapshot at four ends what is of use */
     t.kv_bytes = (5 << 20) + 17;
     t.rec_bytes = (9 << 20) + 1;
     t.rec_every = 2;
