@@ -13,6 +13,7 @@
 #include "stats.h"
 
 struct answer;
+struct scribe;
 struct telemetry;
 
 struct gateway {
@@ -27,6 +28,7 @@ struct gateway {
     struct router router;
     struct stats stats;
     struct telemetry *telemetry;
+    struct scribe *scribe;
     struct answer *answers; /* all that are not finished */
     char instance[33];      /* hex; "" until the supervisor has said it */
     char build[64];

@@ -1,5 +1,6 @@
 /* vitriol-gateway: HTTP in, frames to the engines. A child of vitriold. */
 #include "api/answer.h"
+#include "api/scribe.h"
 #include "build_id.h"
 #include "gateway.h"
 #include "hash.h"
@@ -269,14 +270,15 @@ static int prepare(struct gateway *gw, const struct vt_child_args *a, struct vt_
         return vt_fail(err, VT_E_OS, "cannot make an event loop: %s", strerror(-r));
     sd_event_source_set_floating(tick, 1);
     sd_event_source_unref(tick);
-    if (sandbox_enter(err))
+    if (sandbox_enter(err) || scribe_new(&gw->scribe, gw, err))
         return -1;
     return vt_child_new(&gw->child, gw->ev, a, "gateway", 0, &child_ops, gw, gw->log, &gw->clock, err);
 }
 
 static void fini(struct gateway *gw)
 {
-    http_free(gw->http);
+    http_free(gw->http); /* clients are gone for the scribe after this */
+    scribe_free(gw->scribe);
     vt_child_free(gw->child);
     telemetry_free(gw->telemetry);
     auth_free(gw->auth);

@@ -187,19 +187,19 @@ static int add_thinking(json_t *vars, const json_t *body, struct api_err *e)
     return 0;
 }
 
-static json_t *token_string(const struct gateway *gw, int32_t id)
+static json_t *token_string(const struct model *m, int32_t id)
 {
     size_t n = 0;
-    const char *s = id < 0 ? NULL : tok_text(gw->model.tok, (uint32_t)id, &n);
+    const char *s = id < 0 ? NULL : tok_text(m->tok, (uint32_t)id, &n);
     return json_stringn(s ? s : "", n);
 }
 
 /* The template's variables. On success *prefill may hold the beginning of the answer. */
-static json_t *variables(struct gateway *gw, const json_t *body, json_t **prefill, struct api_err *e)
+static json_t *variables(const struct model *mod, const json_t *body, json_t **prefill, struct api_err *e)
 {
     json_t *messages = field(body, "messages");
-    bool objects = gw->model.tmpl_text && (strstr(gw->model.tmpl_text, "arguments|items") ||
-                                           strstr(gw->model.tmpl_text, "arguments | items"));
+    bool objects = mod->tmpl_text &&
+                   (strstr(mod->tmpl_text, "arguments|items") || strstr(mod->tmpl_text, "arguments | items"));
     bool generate = true;
     *prefill = NULL;
     if (!messages || !json_is_array(messages) || json_array_size(messages) == 0 ||
@@ -237,10 +237,10 @@ static bool ends_open(const char *s, size_t n)
 }
 
 /* What only the model's file may say. */
-static json_t *trusted_variables(const struct gateway *gw)
+static json_t *trusted_variables(const struct model *m)
 {
-    return json_pack("{s:o, s:o}", "bos_token", token_string(gw, tok_bos(gw->model.tok)), "eos_token",
-                     token_string(gw, tok_eos(gw->model.tok)));
+    return json_pack("{s:o, s:o}", "bos_token", token_string(m, tok_bos(m->tok)), "eos_token",
+                     token_string(m, tok_eos(m->tok)));
 }
 
 static int append(struct jinja_text *t, const json_t *prefill)
@@ -262,20 +262,21 @@ static int append(struct jinja_text *t, const json_t *prefill)
     return 0;
 }
 
-int chat_prompt_make(struct chat_prompt *p, struct gateway *gw, const json_t *body, struct api_err *e)
+int chat_prompt_make(struct chat_prompt *p, const struct draft *d, struct api_err *e)
 {
+    const struct model *m = d->model;
     struct vt_err err;
     json_t *prefill;
     *p = (struct chat_prompt){0};
-    if (!gw->model.tmpl)
+    if (!m->tmpl)
         return api_fail(e, 400, "messages", "this model cannot chat: %s",
-                        gw->model.tmpl_error[0] ? gw->model.tmpl_error : "its file has no chat template");
-    json_t *vars = variables(gw, body, &prefill, e), *trusted = trusted_variables(gw);
+                        m->tmpl_error[0] ? m->tmpl_error : "its file has no chat template");
+    json_t *vars = variables(m, d->body, &prefill, e), *trusted = trusted_variables(m);
     if (!vars) {
         json_decref(trusted);
         return -1;
     }
-    int r = jinja_render_spans(gw->model.tmpl, vars, trusted, NULL, vt_wall(&gw->clock), &p->t, &err);
+    int r = jinja_render_spans(m->tmpl, vars, trusted, NULL, d->wall_us, &p->t, &err);
     json_decref(vars);
     json_decref(trusted);
     if (r)
@@ -292,22 +293,22 @@ int chat_prompt_make(struct chat_prompt *p, struct gateway *gw, const json_t *bo
     return 0;
 }
 
-int chat_prompt_encode(const struct chat_prompt *p, const struct gateway *gw, struct tok_ids *out,
+int chat_prompt_encode(const struct chat_prompt *p, const struct model *m, struct tok_ids *out,
                        struct api_err *e)
 {
     size_t n = 0;
     struct vt_err err;
     /* A template that writes the first token itself does not get a second one. */
-    int32_t bos = tok_bos(gw->model.tok);
-    const char *s = bos < 0 ? NULL : tok_text(gw->model.tok, (uint32_t)bos, &n);
+    int32_t bos = tok_bos(m->tok);
+    const char *s = bos < 0 ? NULL : tok_text(m->tok, (uint32_t)bos, &n);
     bool has_bos = s && n > 0 && p->t.len >= n && memcmp(p->t.text, s, n) == 0;
     struct tok_span *spans = malloc((p->t.n_spans ? p->t.n_spans : 1) * sizeof *spans);
     if (!spans)
         return api_fail(e, 500, NULL, "out of memory");
     for (size_t i = 0; i < p->t.n_spans; i++)
         spans[i] = (struct tok_span){.end = p->t.spans[i].end, .trusted = !p->t.spans[i].input};
-    int r = tok_encode_spans(gw->model.tok, p->t.text, p->t.len, spans, p->t.n_spans,
-                             has_bos ? 0 : TOK_ADD_SPECIAL, out, &err);
+    int r = tok_encode_spans(m->tok, p->t.text, p->t.len, spans, p->t.n_spans, has_bos ? 0 : TOK_ADD_SPECIAL,
+                             out, &err);
     free(spans);
     if (r)
         api_from_err(e, &err, 0);

@@ -2,7 +2,7 @@
 #ifndef CHAT_PROMPT_H
 #define CHAT_PROMPT_H
 
-#include "../gateway.h"
+#include "draft.h"
 
 #include <jansson.h>
 
@@ -11,10 +11,10 @@ struct chat_prompt {
     bool open_think;     /* it ends inside a <think> */
 };
 
-/* body: the request. Errors name the field. */
-int chat_prompt_make(struct chat_prompt *p, struct gateway *gw, const json_t *body, struct api_err *e);
+/* From the draft's body. Errors name the field. */
+int chat_prompt_make(struct chat_prompt *p, const struct draft *d, struct api_err *e);
 /* Its ids. */
-int chat_prompt_encode(const struct chat_prompt *p, const struct gateway *gw, struct tok_ids *out,
+int chat_prompt_encode(const struct chat_prompt *p, const struct model *m, struct tok_ids *out,
                        struct api_err *e);
 void chat_prompt_fini(struct chat_prompt *p);
 

@@ -1,6 +1,6 @@
 /* POST /completion: the surface of llama-server. */
 #include "api.h"
-#include "body.h"
+#include "scribe.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -142,28 +142,20 @@ static const struct surface surface = {
     .end = end,
 };
 
+static int draft(struct draft *d, struct api_err *e)
+{
+    int64_t probs = 0;
+    if (draft_params(d, e) || field_int(d->body, "logprobs", 0, 100, &probs, e) < 0 ||
+        draft_prompts(d, "prompt", true, e))
+        return -1;
+    if (d->p.n_probs == 0)
+        d->p.n_probs = probs;
+    d->o = (struct answer_opts){
+        .logprobs = d->p.n_probs > 0, .n_top = (unsigned)d->p.n_probs, .parallel_tools = true};
+    return 0;
+}
+
 void api_native(struct gateway *gw, struct http_req *r)
 {
-    struct params p;
-    struct api_err e;
-    struct answer_prompt *prompts = NULL;
-    unsigned n = 0;
-    int64_t probs = 0;
-    json_t *body = body_read(r);
-    if (!body)
-        return;
-    if (body_params(gw, body, &p, &e) || field_int(body, "logprobs", 0, 100, &probs, &e) < 0 ||
-        body_prompts(gw, field(body, "prompt"), "prompt", true, &prompts, &n, &e)) {
-        params_fini(&p);
-        json_decref(body);
-        api_error_reply(r, &e);
-        return;
-    }
-    if (p.n_probs == 0)
-        p.n_probs = probs;
-    const struct answer_opts o = {
-        .logprobs = p.n_probs > 0, .n_top = (unsigned)p.n_probs, .parallel_tools = true};
-    json_decref(body);
-    answer_start(gw, r, &surface, &p, &o, prompts, n);
-    free(prompts);
+    scribe_take(gw, r, draft, &surface);
 }

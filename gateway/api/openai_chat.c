@@ -1,7 +1,7 @@
 /* POST /v1/chat/completions. */
 #include "api.h"
-#include "body.h"
 #include "chat_prompt.h"
+#include "scribe.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -226,63 +226,57 @@ static int own_fields(const json_t *body, struct answer_opts *o, struct api_err 
     return tool_fields(body, o, e);
 }
 
-static int make_prompt(struct gateway *gw, const json_t *body, struct answer_opts *o,
-                       struct answer_prompt *out, struct api_err *e)
+static int make_prompt(struct draft *d, struct api_err *e)
 {
     struct chat_prompt p;
     struct tok_ids ids = {0};
-    if (chat_prompt_make(&p, gw, body, e))
+    if (chat_prompt_make(&p, d, e))
         return -1;
-    o->think_open = o->think && p.open_think;
-    int r = body_too_long(gw, p.t.len, "messages", e);
+    d->o.think_open = d->o.think && p.open_think;
+    int r = draft_too_long(d, p.t.len, "messages", e);
     if (r == 0)
-        r = chat_prompt_encode(&p, gw, &ids, e);
+        r = chat_prompt_encode(&p, d->model, &ids, e);
     chat_prompt_fini(&p);
+    if (r == 0) {
+        d->prompts = calloc(1, sizeof *d->prompts);
+        if (!d->prompts)
+            r = api_fail(e, 500, NULL, "out of memory");
+    }
     if (r) {
         tok_ids_fini(&ids);
         return -1;
     }
-    out->ids = ids.ids;
-    out->n = ids.n;
+    d->prompts[d->n_prompts++] = (struct answer_prompt){.ids = ids.ids, .n = ids.n};
+    return 0;
+}
+
+static int draft(struct draft *d, struct api_err *e)
+{
+    if (draft_params(d, e) || own_fields(d->body, &d->o, e) || make_prompt(d, e))
+        return -1;
+    if (d->p.n_probs > 0 && !d->o.logprobs) {
+        d->o.logprobs = true;
+        d->o.n_top = (unsigned)d->p.n_probs;
+    }
     return 0;
 }
 
 void api_chat(struct gateway *gw, struct http_req *r)
 {
-    struct params p;
-    struct api_err e;
-    struct answer_opts o = {0};
-    struct answer_prompt prompt = {0};
-    json_t *body = body_read(r);
-    if (!body)
-        return;
-    if (body_params(gw, body, &p, &e) || own_fields(body, &o, &e) || make_prompt(gw, body, &o, &prompt, &e)) {
-        params_fini(&p);
-        json_decref(body);
-        api_error_reply(r, &e);
-        return;
-    }
-    if (p.n_probs > 0 && !o.logprobs) {
-        o.logprobs = true;
-        o.n_top = (unsigned)p.n_probs;
-    }
-    json_decref(body);
-    answer_start(gw, r, &surface, &p, &o, &prompt, 1);
+    scribe_take(gw, r, draft, &surface);
+}
+
+static int draft_template(struct draft *d, struct api_err *e)
+{
+    struct chat_prompt p;
+    if (chat_prompt_make(&p, d, e))
+        return -1;
+    d->reply = json_pack("{s:s%}", "prompt", p.t.text, p.t.len);
+    chat_prompt_fini(&p);
+    return d->reply ? 0 : api_fail(e, 500, NULL, "out of memory");
 }
 
 void api_apply_template(struct gateway *gw, struct http_req *r)
 {
-    struct chat_prompt p;
-    struct api_err e;
-    json_t *body = body_read(r);
-    if (!body)
-        return;
-    int bad = chat_prompt_make(&p, gw, body, &e);
-    json_decref(body);
-    if (bad) {
-        api_error_reply(r, &e);
-        return;
-    }
-    api_reply_json(r, 200, json_pack("{s:s%}", "prompt", p.t.text, p.t.len));
-    chat_prompt_fini(&p);
+    scribe_take(gw, r, draft_template, NULL);
 }

@@ -1,6 +1,6 @@
 /* POST /v1/completions. */
 #include "api.h"
-#include "body.h"
+#include "scribe.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -157,28 +157,19 @@ static int own_fields(const json_t *body, struct answer_opts *o, struct api_err 
     return 0;
 }
 
+static int draft(struct draft *d, struct api_err *e)
+{
+    d->o.parallel_tools = true;
+    if (draft_params(d, e) || own_fields(d->body, &d->o, e) || draft_prompts(d, "prompt", d->o.echo, e))
+        return -1;
+    if (d->p.n_probs > 0 && !d->o.logprobs) {
+        d->o.logprobs = true;
+        d->o.n_top = (unsigned)d->p.n_probs;
+    }
+    return 0;
+}
+
 void api_text(struct gateway *gw, struct http_req *r)
 {
-    struct params p;
-    struct api_err e;
-    struct answer_opts o = {.parallel_tools = true};
-    struct answer_prompt *prompts = NULL;
-    unsigned n = 0;
-    json_t *body = body_read(r);
-    if (!body)
-        return;
-    if (body_params(gw, body, &p, &e) || own_fields(body, &o, &e) ||
-        body_prompts(gw, field(body, "prompt"), "prompt", o.echo, &prompts, &n, &e)) {
-        params_fini(&p);
-        json_decref(body);
-        api_error_reply(r, &e);
-        return;
-    }
-    if (p.n_probs > 0 && !o.logprobs) {
-        o.logprobs = true;
-        o.n_top = (unsigned)p.n_probs;
-    }
-    json_decref(body);
-    answer_start(gw, r, &surface, &p, &o, prompts, n);
-    free(prompts);
+    scribe_take(gw, r, draft, &surface);
 }

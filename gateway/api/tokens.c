@@ -1,17 +1,17 @@
 /* POST /tokenize and /detokenize: answered from the tokenizer alone. */
 #include "api.h"
-#include "body.h"
+#include "scribe.h"
 
 #include "../stream/utf8.h"
 
 #include <stdlib.h>
 
-enum { MAX_TEXT = 16 << 20 };
+enum { MAX_TEXT = 8 << 20 /* bytes: the answer takes fifty times as much memory */ };
 
-static json_t *piece(const struct gateway *gw, uint32_t id)
+static json_t *piece(const struct model *m, uint32_t id)
 {
     size_t n = 0;
-    const uint8_t *p = tok_bytes(gw->model.tok, id, &n);
+    const uint8_t *p = tok_bytes(m->tok, id, &n);
     if (p && utf8_whole(p, n))
         return json_stringn((const char *)p, n);
     json_t *list = json_array();
@@ -20,7 +20,8 @@ static json_t *piece(const struct gateway *gw, uint32_t id)
     return list;
 }
 
-static int encode(struct gateway *gw, const json_t *v, unsigned flags, struct tok_ids *ids, struct api_err *e)
+static int encode(const struct model *m, const json_t *v, unsigned flags, struct tok_ids *ids,
+                  struct api_err *e)
 {
     size_t i;
     json_t *item;
@@ -28,7 +29,7 @@ static int encode(struct gateway *gw, const json_t *v, unsigned flags, struct to
     if (json_is_string(v)) {
         if (json_string_length(v) > MAX_TEXT)
             return api_fail(e, 400, "content", "Field 'content': longer than %d MiB", MAX_TEXT >> 20);
-        if (tok_encode(gw->model.tok, json_string_value(v), json_string_length(v), flags, ids, &err) == 0)
+        if (tok_encode(m->tok, json_string_value(v), json_string_length(v), flags, ids, &err) == 0)
             return 0;
         api_from_err(e, &err, 0);
         return -1;
@@ -39,7 +40,7 @@ static int encode(struct gateway *gw, const json_t *v, unsigned flags, struct to
     json_array_foreach(v, i, item)
     {
         if (json_is_integer(item)) {
-            if (json_integer_value(item) < 0 || json_integer_value(item) >= tok_n_vocab(gw->model.tok))
+            if (json_integer_value(item) < 0 || json_integer_value(item) >= tok_n_vocab(m->tok))
                 return api_fail(e, 400, "content", "Field 'content': %lld is not a token id",
                                 (long long)json_integer_value(item));
             if (tok_ids_push(ids, (uint32_t)json_integer_value(item), NULL))
@@ -47,41 +48,48 @@ static int encode(struct gateway *gw, const json_t *v, unsigned flags, struct to
         } else if (!json_is_string(item)) {
             return api_fail(e, 400, "content",
                             "Field 'content': must be a string, or an array of strings and token ids");
-        } else if (encode(gw, item, i == 0 ? flags : flags & ~(unsigned)TOK_ADD_SPECIAL, ids, e)) {
+        } else if (encode(m, item, i == 0 ? flags : flags & ~(unsigned)TOK_ADD_SPECIAL, ids, e)) {
             return -1;
         }
     }
     return 0;
 }
 
-void api_tokenize(struct gateway *gw, struct http_req *r)
+static int draft_tokens(struct draft *d, struct api_err *e)
 {
-    struct api_err e;
     struct tok_ids ids = {0};
     bool add = false, parse = true, pieces = false;
-    json_t *body = body_read(r);
-    if (!body)
-        return;
-    const json_t *content = field(body, "content");
-    int bad = field_bool(body, "add_special", &add, &e) < 0 ||
-              field_bool(body, "parse_special", &parse, &e) < 0 ||
-              field_bool(body, "with_pieces", &pieces, &e) < 0;
+    const json_t *content = field(d->body, "content");
+    if (field_bool(d->body, "add_special", &add, e) < 0 ||
+        field_bool(d->body, "parse_special", &parse, e) < 0 ||
+        field_bool(d->body, "with_pieces", &pieces, e) < 0)
+        return -1;
     unsigned flags = (add ? TOK_ADD_SPECIAL : 0) | (parse ? TOK_PARSE_SPECIAL : 0);
-    if (bad || (content && encode(gw, content, flags, &ids, &e))) {
-        api_error_reply(r, &e);
-    } else {
-        json_t *list = json_array();
-        for (size_t i = 0; i < ids.n; i++)
-            json_array_append_new(list, pieces ? json_pack("{s:I, s:o}", "id", (json_int_t)ids.ids[i],
-                                                           "piece", piece(gw, ids.ids[i]))
-                                               : json_integer(ids.ids[i]));
-        api_reply_json(r, 200, json_pack("{s:o}", "tokens", list));
+    if (content && encode(d->model, content, flags, &ids, e)) {
+        tok_ids_fini(&ids);
+        return -1;
     }
+    json_t *list = json_array();
+    for (size_t i = 0; i < ids.n; i++)
+        json_array_append_new(list, pieces ? json_pack("{s:I, s:o}", "id", (json_int_t)ids.ids[i], "piece",
+                                                       piece(d->model, ids.ids[i]))
+                                           : json_integer(ids.ids[i]));
+    bool whole = json_array_size(list) == ids.n;
     tok_ids_fini(&ids);
-    json_decref(body);
+    if (!whole) {
+        json_decref(list);
+        return api_fail(e, 500, NULL, "out of memory");
+    }
+    d->reply = json_pack("{s:o}", "tokens", list);
+    return d->reply ? 0 : api_fail(e, 500, NULL, "out of memory");
 }
 
-static int read_ids(const struct gateway *gw, const json_t *list, struct tok_ids *ids, struct api_err *e)
+void api_tokenize(struct gateway *gw, struct http_req *r)
+{
+    scribe_take(gw, r, draft_tokens, NULL);
+}
+
+static int read_ids(const struct model *m, const json_t *list, struct tok_ids *ids, struct api_err *e)
 {
     size_t i;
     json_t *v;
@@ -89,33 +97,33 @@ static int read_ids(const struct gateway *gw, const json_t *list, struct tok_ids
         return api_fail(e, 400, "tokens", "Field 'tokens': must be an array of token ids");
     json_array_foreach(list, i, v)
     {
-        if (!json_is_integer(v) || json_integer_value(v) < 0 ||
-            json_integer_value(v) >= tok_n_vocab(gw->model.tok))
+        if (!json_is_integer(v) || json_integer_value(v) < 0 || json_integer_value(v) >= tok_n_vocab(m->tok))
             return api_fail(e, 400, "tokens", "Field 'tokens': entry %zu is not a token id (0 to %u)", i,
-                            tok_n_vocab(gw->model.tok) - 1);
+                            tok_n_vocab(m->tok) - 1);
         if (tok_ids_push(ids, (uint32_t)json_integer_value(v), NULL))
             return api_fail(e, 500, NULL, "out of memory");
     }
     return 0;
 }
 
+static int draft_text(struct draft *d, struct api_err *e)
+{
+    struct tok_ids ids = {0};
+    struct buf text = {0};
+    int r = read_ids(d->model, field(d->body, "tokens"), &ids, e);
+    if (r == 0) {
+        model_text(d->model, ids.ids, ids.n, &text);
+        if (!text.failed)
+            d->reply = json_pack("{s:o}", "content", json_stringn(text.p ? text.p : "", text.n));
+        if (!d->reply)
+            r = api_fail(e, 500, NULL, "out of memory");
+    }
+    buf_fini(&text);
+    tok_ids_fini(&ids);
+    return r;
+}
+
 void api_detokenize(struct gateway *gw, struct http_req *r)
 {
-    struct api_err e;
-    struct tok_ids ids = {0};
-    json_t *body = body_read(r);
-    if (!body)
-        return;
-    if (read_ids(gw, field(body, "tokens"), &ids, &e)) {
-        api_error_reply(r, &e);
-    } else {
-        struct buf text = {0};
-        body_text_of(gw, ids.ids, ids.n, &text);
-        api_reply_json(
-            r, 200,
-            text.failed ? NULL : json_pack("{s:o}", "content", json_stringn(text.p ? text.p : "", text.n)));
-        buf_fini(&text);
-    }
-    tok_ids_fini(&ids);
-    json_decref(body);
+    scribe_take(gw, r, draft_text, NULL);
 }

@@ -133,10 +133,8 @@ void api_error_reply(struct http_req *r, const struct api_err *e)
     api_reply_json(r, (unsigned)e->status, api_error_json(e));
 }
 
-void api_reply_json(struct http_req *r, unsigned status, json_t *v)
+static void reply(struct http_req *r, unsigned status, char *text)
 {
-    char *text = v ? json_dumps(v, JSON_COMPACT | JSON_REAL_PRECISION(10)) : NULL;
-    json_decref(v);
     if (!text) {
         static const char oom[] =
             "{\"error\":{\"code\":500,\"message\":\"out of memory\",\"type\":\"server_error\","
@@ -145,4 +143,16 @@ void api_reply_json(struct http_req *r, unsigned status, json_t *v)
         text = strdup(oom);
     }
     http_reply(r, status, media_type, text, text ? strlen(text) : 0);
+}
+
+void api_reply_json(struct http_req *r, unsigned status, json_t *v)
+{
+    char *text = v ? json_dumps(v, JSON_COMPACT | JSON_REAL_PRECISION(10)) : NULL;
+    json_decref(v);
+    reply(r, status, text);
+}
+
+void api_reply_text(struct http_req *r, char *text)
+{
+    reply(r, 200, text);
 }

@@ -32,4 +32,7 @@ void api_error_reply(struct http_req *r, const struct api_err *e);
 /* Sends v (stolen, may be NULL: out of memory) as JSON. */
 void api_reply_json(struct http_req *r, unsigned status, json_t *v);
 
+/* Sends text (malloc'd, taken; NULL: out of memory) that is JSON already. */
+void api_reply_text(struct http_req *r, char *text);
+
 #endif

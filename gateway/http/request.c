@@ -183,6 +183,14 @@ const char *http_body(const struct http_req *r, size_t *len)
     return r->body.p;
 }
 
+char *http_take_body(struct http_req *r, size_t *len)
+{
+    char *p = r->body.p;
+    *len = r->body.n;
+    r->body = (struct buf){0};
+    return p;
+}
+
 void http_free_body(struct http_req *r)
 {
     buf_fini(&r->body);

@@ -48,7 +48,8 @@ const char *http_path(const struct http_req *r);
 const char *http_get_header(const struct http_req *r, const char *name); /* NULL when absent */
 const char *http_query(const struct http_req *r, const char *name); /* NULL when absent, "" without value */
 const char *http_body(const struct http_req *r, size_t *len);       /* valid until the answer begins */
-void http_free_body(struct http_req *r);                            /* once it has been read */
+char *http_take_body(struct http_req *r, size_t *len); /* malloc'd, NULL when empty: the caller's */
+void http_free_body(struct http_req *r);               /* once it has been read */
 /* A small number of the owner's, 0 at first (which route it took). */
 void http_set_tag(struct http_req *r, int tag);
 int http_tag(const struct http_req *r);

@@ -1,27 +1,15 @@
-#include "body.h"
+#include "draft.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { MAX_PROMPTS = 256 };
 
-json_t *body_read(struct http_req *r)
-{
-    struct api_err e;
-    size_t n;
-    const char *text = http_body(r, &n);
-    json_t *v = params_body(text, n, &e);
-    http_free_body(r);
-    if (!v)
-        api_error_reply(r, &e);
-    return v;
-}
-
 static int tokenize(void *arg, const char *text, size_t n, uint32_t **ids, size_t *n_ids)
 {
-    const struct gateway *gw = arg;
+    const struct model *m = arg;
     struct tok_ids v = {0};
-    if (tok_encode(gw->model.tok, text, n, TOK_PARSE_SPECIAL, &v, NULL)) {
+    if (tok_encode(m->tok, text, n, TOK_PARSE_SPECIAL, &v, NULL)) {
         tok_ids_fini(&v);
         return -1;
     }
@@ -30,32 +18,32 @@ static int tokenize(void *arg, const char *text, size_t n, uint32_t **ids, size_
     return 0;
 }
 
-int body_params(struct gateway *gw, const json_t *body, struct params *p, struct api_err *e)
+int draft_params(struct draft *d, struct api_err *e)
 {
-    const struct params_env env = {.n_vocab = tok_n_vocab(gw->model.tok),
-                                   .slots = router_n_slots(&gw->router),
+    const struct params_env env = {.n_vocab = tok_n_vocab(d->model->tok),
+                                   .slots = d->slots,
                                    .tokenize = tokenize,
-                                   .arg = gw};
-    return params_parse(p, body, &env, e);
+                                   .arg = (void *)d->model};
+    return params_parse(&d->p, d->body, &env, e);
 }
 
-int body_too_long(const struct gateway *gw, size_t n, const char *param, struct api_err *e)
+int draft_too_long(const struct draft *d, size_t n, const char *param, struct api_err *e)
 {
-    uint64_t window = router_window(&gw->router);
-    size_t longest = gw->model.longest_token ? gw->model.longest_token : 1;
+    uint64_t window = d->window;
+    size_t longest = d->model->longest_token ? d->model->longest_token : 1;
     if (n / longest < window || n < 65536)
         return 0;
     return api_fail_window(e, param, (int64_t)(n / longest), (int64_t)window);
 }
 
-int body_encode(struct gateway *gw, const char *text, size_t n, unsigned flags, const char *param,
-                struct answer_prompt *out, struct api_err *e)
+static int encode(const struct draft *d, const char *text, size_t n, unsigned flags, const char *param,
+                  struct answer_prompt *out, struct api_err *e)
 {
     struct tok_ids v = {0};
     struct vt_err err;
-    if (body_too_long(gw, n, param, e))
+    if (draft_too_long(d, n, param, e))
         return -1;
-    if (tok_encode(gw->model.tok, text, n, flags, &v, &err)) {
+    if (tok_encode(d->model->tok, text, n, flags, &v, &err)) {
         tok_ids_fini(&v);
         api_from_err(e, &err, 0);
         return -1;
@@ -74,8 +62,8 @@ static int add_id(const json_t *v, const char *param, struct tok_ids *ids, struc
 }
 
 /* An array of ids and strings in any mixture: special tokens are added in front of a string that comes first only. */
-static int encode_mixed(struct gateway *gw, const json_t *list, const char *param, struct answer_prompt *out,
-                        struct api_err *e)
+static int encode_mixed(const struct draft *d, const json_t *list, const char *param,
+                        struct answer_prompt *out, struct api_err *e)
 {
     struct tok_ids ids = {0};
     size_t i;
@@ -87,8 +75,8 @@ static int encode_mixed(struct gateway *gw, const json_t *list, const char *para
             r = add_id(v, param, &ids, e);
         } else if (json_is_string(v)) {
             struct vt_err err;
-            r = body_too_long(gw, json_string_length(v), param, e);
-            if (r == 0 && tok_encode(gw->model.tok, json_string_value(v), json_string_length(v),
+            r = draft_too_long(d, json_string_length(v), param, e);
+            if (r == 0 && tok_encode(d->model->tok, json_string_value(v), json_string_length(v),
                                      TOK_PARSE_SPECIAL | (i == 0 ? TOK_ADD_SPECIAL : 0), &ids, &err)) {
                 api_from_err(e, &err, 0);
                 r = -1;
@@ -108,7 +96,7 @@ static int encode_mixed(struct gateway *gw, const json_t *list, const char *para
     return 0;
 }
 
-static int one_prompt(struct gateway *gw, const json_t *v, const char *param, bool want_text,
+static int one_prompt(const struct draft *d, const json_t *v, const char *param, bool want_text,
                       struct answer_prompt *out, struct api_err *e)
 {
     int r;
@@ -120,10 +108,10 @@ static int one_prompt(struct gateway *gw, const json_t *v, const char *param, bo
             return api_fail(e, 400, param, "Field '%s': prompt_string must be a string", param);
     }
     if (json_is_string(v))
-        r = body_encode(gw, json_string_value(v), json_string_length(v), TOK_ADD_SPECIAL | TOK_PARSE_SPECIAL,
-                        param, out, e);
+        r = encode(d, json_string_value(v), json_string_length(v), TOK_ADD_SPECIAL | TOK_PARSE_SPECIAL, param,
+                   out, e);
     else if (json_is_array(v))
-        r = encode_mixed(gw, v, param, out, e);
+        r = encode_mixed(d, v, param, out, e);
     else
         r = api_fail(e, 400, param,
                      "Field '%s': must be a string, an array of token ids, or an array of prompts", param);
@@ -133,7 +121,7 @@ static int one_prompt(struct gateway *gw, const json_t *v, const char *param, bo
     if (json_is_string(v))
         buf_add(&text, json_string_value(v), json_string_length(v));
     else
-        body_text_of(gw, out->ids, out->n, &text);
+        model_text(d->model, out->ids, out->n, &text);
     out->text = buf_take(&text, &out->text_n);
     return out->text ? 0 : api_fail(e, 500, NULL, "out of memory");
 }
@@ -155,46 +143,47 @@ static bool is_list_of_prompts(const json_t *v)
     return strings && json_array_size(v) > 0;
 }
 
-int body_prompts(struct gateway *gw, const json_t *prompt, const char *param, bool want_text,
-                 struct answer_prompt **out, unsigned *n, struct api_err *e)
+int draft_prompts(struct draft *d, const char *param, bool want_text, struct api_err *e)
 {
+    const json_t *prompt = field(d->body, param);
     bool many = is_list_of_prompts(prompt);
     size_t count = many ? json_array_size(prompt) : 1;
-    *out = NULL;
-    *n = 0;
-    if (!prompt || json_is_null(prompt))
+    if (!prompt)
         return api_fail(e, 400, param, "Field '%s': is required", param);
     if (count > MAX_PROMPTS)
         return api_fail(e, 400, param, "Field '%s': at most %d prompts in one request", param, MAX_PROMPTS);
-    struct answer_prompt *p = calloc(count, sizeof *p);
-    if (!p)
+    d->prompts = calloc(count, sizeof *d->prompts);
+    if (!d->prompts)
         return api_fail(e, 500, NULL, "out of memory");
-    for (size_t i = 0; i < count; i++) {
-        if (one_prompt(gw, many ? json_array_get(prompt, i) : prompt, param, want_text, &p[i], e)) {
-            body_free_prompts(p, (unsigned)count);
+    for (; d->n_prompts < count; d->n_prompts++) {
+        struct answer_prompt *p = &d->prompts[d->n_prompts];
+        if (one_prompt(d, many ? json_array_get(prompt, d->n_prompts) : prompt, param, want_text, p, e)) {
+            free(p->ids);
             return -1;
         }
     }
-    *out = p;
-    *n = (unsigned)count;
     return 0;
 }
 
-void body_free_prompts(struct answer_prompt *p, unsigned n)
+void draft_fini(struct draft *d)
 {
-    for (unsigned i = 0; p && i < n; i++) {
-        free(p[i].ids);
-        free(p[i].text);
+    for (unsigned i = 0; i < d->n_prompts; i++) {
+        free(d->prompts[i].ids);
+        free(d->prompts[i].text);
     }
-    free(p);
+    free(d->prompts);
+    params_fini(&d->p);
+    json_decref(d->o.extra);
+    json_decref(d->reply);
+    *d = (struct draft){0};
 }
 
-void body_text_of(const struct gateway *gw, const uint32_t *ids, size_t n, struct buf *out)
+void model_text(const struct model *m, const uint32_t *ids, size_t n, struct buf *out)
 {
     struct utf8_hold h = {0};
     for (size_t i = 0; i < n; i++) {
         size_t len = 0;
-        const uint8_t *p = tok_bytes(gw->model.tok, ids[i], &len);
+        const uint8_t *p = tok_bytes(m->tok, ids[i], &len);
         if (p)
             utf8_feed(&h, p, len, out);
     }
