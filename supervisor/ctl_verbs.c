@@ -319,11 +319,14 @@ static int verb_op_status(struct sup *s, const msgpack_object_map *args, struct 
     if (op == NULL)
         return vt_fail(err, VT_E_NOT_FOUND, "no operation of that number; the last %d are kept", OPS_KEPT);
     uint64_t until = op->state == OP_RUNNING ? sup_now(s) : op->ended;
-    result(e, 8);
+    result(e, 11);
     num(e, "bytes", op->bytes);
     str(e, "child", op->child);
     num(e, "elapsed_ms", (until - op->began) / 1000);
+    num(e, "failed", op->failed);
     num(e, "op", op->id);
+    num(e, "saved", op->saved);
+    num(e, "skipped", op->skipped);
     str(e, "state", op_state_name(op->state));
     str(e, "text", op->text);
     num(e, "tokens", op->tokens);

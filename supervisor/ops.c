@@ -162,6 +162,12 @@ uint64_t ops_export(struct sup *s, struct child *c, int64_t slot, struct vt_err 
     return op->id;
 }
 
+static uint64_t result_of(const msgpack_object_map *m, const char *key)
+{
+    const msgpack_object *o = m != NULL ? vt_map_get_str(m, key) : NULL;
+    return o != NULL && o->type == MSGPACK_OBJECT_POSITIVE_INTEGER ? o->via.u64 : 0;
+}
+
 void ops_order_done(struct sup *s, const struct child *c, const struct vt_frame *f)
 {
     struct op *op = slot_of(s->ops, f->id);
@@ -169,8 +175,11 @@ void ops_order_done(struct sup *s, const struct child *c, const struct vt_frame 
     if (op == NULL || op->state != OP_RUNNING || strcmp(op->child, c->name) != 0)
         return;
     const msgpack_object_map *m = vt_frame_map(f, VT_ORDER_DONE_RESULT);
-    op->tokens = vt_map_u64(m, 1, 0);
-    op->bytes = vt_map_u64(m, 2, 0);
+    op->tokens = result_of(m, "tokens");
+    op->bytes = result_of(m, "bytes");
+    op->saved = result_of(m, "saved");
+    op->skipped = result_of(m, "skipped");
+    op->failed = result_of(m, "failed");
     bool ok = vt_frame_u64(f, VT_ORDER_DONE_OK, 0) != 0;
     vt_frame_str(f, VT_KEY_TEXT, text, sizeof text);
     end(s, op->id, ok, text);

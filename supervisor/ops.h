@@ -15,7 +15,7 @@ struct op {
     char child[SUP_NAME_MAX];
     enum op_state state;
     uint64_t began, ended;
-    uint64_t tokens, bytes; /* of an export */
+    uint64_t tokens, bytes, saved, skipped, failed; /* of an export; the last three count slots */
     char text[256];
 };
 

@@ -87,7 +87,8 @@ void routes_put(struct sup *s, struct vt_enc *e, unsigned key_epoch, unsigned ke
         vt_enc_put_str(e, c->name);
         vt_enc_put_u64(e, c->gen);
         vt_enc_put_u64(e, c->state == VT_CHILD_READY ? links_up(s, 'd', c) : 0);
-        vt_enc_put_u64(e, (unsigned)c->state);
+        /* One that only waits for its turn to start is on its way, not down. */
+        vt_enc_put_u64(e, c->state == VT_CHILD_DOWN && c->want ? VT_CHILD_STARTING : (unsigned)c->state);
         vt_enc_put_u64(e, c->launch.window);
         vt_enc_put_u64(e, c->launch.slots);
         vt_enc_put_u64(e, c->launch.modalities);
@@ -144,6 +145,7 @@ static int on_flush(sd_event_source *src, void *arg)
     s->routes->dirty = false;
     s->routes->epoch++;
     send_all(s, false);
+    tele_children(s); /* counters of restarts belong to the change */
     return 0;
 }
 

@@ -169,6 +169,7 @@ int rundir_lock(struct rundir *d, struct vt_err *err)
         close(fd);
         return vt_fail_errno(err, VT_E_OS, "%s", d->lock);
     }
+    fchmod(fd, 0640);
     d->lock_fd = fd;
     d->lock_dev = st.st_dev;
     d->lock_ino = st.st_ino;
@@ -217,6 +218,7 @@ int rundir_write(const char *path, const char *line, struct vt_err *err)
     if (fd < 0)
         return vt_fail_errno(err, VT_E_OS, "%s", tmp);
     size_t n = strlen(line);
+    fchmod(fd, 0640); /* whatever the umask: the group may read */
     bool ok = write(fd, line, n) == (ssize_t)n;
     close(fd);
     if (!ok || rename(tmp, path) < 0)

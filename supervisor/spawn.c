@@ -4,8 +4,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <grp.h>
 #include <linux/sched.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,6 +15,8 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#define EXEC_MS 5000
 
 /* Steps between fork and exec, for the message when one fails. */
 enum step { STEP_PARENT = 1, STEP_USER, STEP_DEATH_SIGNAL, STEP_DESCRIPTORS, STEP_EXEC };
@@ -74,8 +76,10 @@ static void run_child(const struct spawn_req *r, int report, pid_t parent)
     default_signals();
     struct rlimit no_core = {0, 0};
     setrlimit(RLIMIT_CORE, &no_core);
-    if (r->change_user && (setgroups(1, &r->gid) < 0 || setresgid(r->gid, r->gid, r->gid) < 0 ||
-                           setresuid(r->uid, r->uid, r->uid) < 0))
+    /* The kernel's own calls: the library's would wait for the parent's threads, which do not exist here. */
+    if (r->change_user &&
+        (syscall(SYS_setgroups, 1, &r->gid) < 0 || syscall(SYS_setresgid, r->gid, r->gid, r->gid) < 0 ||
+         syscall(SYS_setresuid, r->uid, r->uid, r->uid) < 0))
         die(report, STEP_USER);
     /* After the change of user, which would clear it. */
     if (prctl(PR_SET_PDEATHSIG, r->death_signal) < 0)
@@ -116,6 +120,16 @@ static pid_t fork_pidfd(int *pidfd)
     return p;
 }
 
+/* The report pipe is closed by a successful exec (0), or carries what failed; -1: neither in time. */
+static ssize_t wait_exec(int fd, struct failure *f)
+{
+    struct pollfd p = {.fd = fd, .events = POLLIN};
+    int rc;
+    while ((rc = poll(&p, 1, EXEC_MS)) < 0 && errno == EINTR) {
+    }
+    return rc > 0 ? read(fd, f, sizeof *f) : -1;
+}
+
 int spawn(const struct spawn_req *r, pid_t *pid, int *pidfd, struct vt_err *err)
 {
     int report[2];
@@ -139,11 +153,8 @@ int spawn(const struct spawn_req *r, pid_t *pid, int *pidfd, struct vt_err *err)
         errno = saved;
         return vt_fail_errno(err, VT_E_OS, "fork");
     }
-    /* Closed by a successful exec; so this read ends within the time that exec takes. */
     struct failure f;
-    ssize_t n;
-    while ((n = read(report[0], &f, sizeof f)) < 0 && errno == EINTR) {
-    }
+    ssize_t n = wait_exec(report[0], &f);
     close(report[0]);
     if (n == 0 && *pidfd >= 0) {
         *pid = p;
@@ -156,7 +167,8 @@ int spawn(const struct spawn_req *r, pid_t *pid, int *pidfd, struct vt_err *err)
         close(*pidfd);
     *pidfd = -1;
     if (n != (ssize_t)sizeof f || f.step < STEP_PARENT || f.step > STEP_EXEC)
-        return vt_fail(err, VT_E_OS, "%s: the new process could not be watched", r->argv[0]);
+        return vt_fail(err, VT_E_OS, "%s: the new process did not start in time, or cannot be watched",
+                       r->argv[0]);
     errno = f.error;
     if (f.error == 0)
         return vt_fail(err, VT_E_OS, "%s: %s", r->argv[0], step_names[f.step]);

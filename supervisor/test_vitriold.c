@@ -656,6 +656,44 @@ static void test_environment(void **state)
     }
 }
 
+/* Started as root with run_as, children have that user, no other group, and still die with their parent. */
+static void test_run_as(void **state)
+{
+    struct fx *f = *state;
+    char path[64], line[256], model[1024], arg[160];
+    if (geteuid() != 0)
+        skip();
+    chmod(f->root, 0755);
+    /* the tree that the tests run from may be closed to others: copies are not */
+    snprintf(model, sizeof model, "cp '%s' '%s/m.gguf' && chmod 644 '%s/m.gguf'", getenv("VT_MODEL"), f->root,
+             f->root);
+    assert_int_equal(system(model), 0);
+    snprintf(arg, sizeof arg, "model.path=%s/m.gguf", f->root);
+    more(f, arg);
+    more(f, "supervisor.run_as=nobody");
+    start(f);
+    wait_overall(f, "ready", 10);
+    pid_t pid = wait_state(f, "engine0", "ready", 1, 1);
+    snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    FILE *o = fopen(path, "r");
+    bool uid = false, groups = false;
+    while (fgets(line, sizeof line, o) != NULL) {
+        uid = uid || strcmp(line, "Uid:\t65534\t65534\t65534\t65534\n") == 0;
+        groups = groups || strncmp(line, "Groups:\t65534 ", 14) == 0;
+    }
+    fclose(o);
+    assert_true(uid);
+    assert_true(groups);
+    kill(f->pid, SIGKILL);
+    waitpid(f->pid, NULL, 0);
+    f->pid = 0;
+    double end = now_s() + 3;
+    while (alive(pid)) {
+        assert_true(now_s() < end);
+        nap(20);
+    }
+}
+
 static void test_flood(void **state)
 {
     struct fx *f = *state;
@@ -782,6 +820,7 @@ int main(void)
         T(test_foreign_pid),
         T(test_environment),
         T(test_flood),
+        T(test_run_as),
         T(test_killed_vitriold),
         T(test_notify),
         T(test_deaf),

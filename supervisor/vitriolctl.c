@@ -282,6 +282,11 @@ static int report(const struct call *c, json_t *st)
         printf("%s of %s %s in %.1f s%s%s\n", client_str(st, "verb"), client_str(st, "child"),
                client_str(st, "state"), (double)client_num(st, "elapsed_ms") / 1000.0,
                client_str(st, "text")[0] != '\0' ? ": " : "", client_str(st, "text"));
+    if (!c->json && strcmp(client_str(st, "verb"), "export") == 0)
+        printf("  %llu slots saved, %llu unchanged, %llu failed; %llu tokens, %llu bytes written\n",
+               (unsigned long long)client_num(st, "saved"), (unsigned long long)client_num(st, "skipped"),
+               (unsigned long long)client_num(st, "failed"), (unsigned long long)client_num(st, "tokens"),
+               (unsigned long long)client_num(st, "bytes"));
     json_decref(st);
     return ok ? VT_EX_OK : VT_EX_INTERNAL;
 }

@@ -337,6 +337,16 @@ static int open_ground(struct sup *s, struct vt_err *err)
     return rundir_write(s->dir.address, line, err);
 }
 
+/* Readers are the group of the service user, also where vitriold itself stays root. */
+static void share(const struct sup *s)
+{
+    const char *const paths[] = {s->dir.ctl, s->dir.tele, s->dir.lock, s->dir.address};
+    for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++) {
+        if (s->run_gid != getegid() && chown(paths[i], (uid_t)-1, s->run_gid) < 0)
+            vt_log(s->log, VT_LOG_WARNING, "%s: %s", paths[i], strerror(errno));
+    }
+}
+
 static int open_modules(struct sup *s, struct vt_err *err)
 {
     if (sd_event_new(&s->ev) < 0)
@@ -350,6 +360,7 @@ static int open_modules(struct sup *s, struct vt_err *err)
         return -1;
     if (sd_event_add_time_relative(s->ev, &s->tick, CLOCK_MONOTONIC, TICK_US, 10000, on_tick, s) < 0)
         return vt_fail(err, VT_E_OS, "timer");
+    share(s);
     return 0;
 }
 
