@@ -1,0 +1,79 @@
+/* Arbitrary bytes as a model file: opened from memory through a memfd, with and without data, then read through and through.
+ * The first byte chooses between the bytes alone and a small valid file that the bytes are written into. */
+#include "build_gguf.h"
+#include "gguf.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static uint64_t touch(const struct gguf_file *f)
+{
+    uint64_t sum = 0;
+    uint8_t sha[32];
+    struct vt_err err;
+    enum gguf_type elem;
+    const char *s;
+    size_t len;
+    uint64_t n;
+    uint32_t u;
+    float x;
+    FILE *null = fopen("/dev/null", "w");
+    if (null != NULL) {
+        gguf_print(f, null, true);
+        fclose(null);
+    }
+    gguf_index_sha256(f, sha);
+    for (uint64_t i = 0; i < gguf_n_tensors(f); i++) {
+        const struct gguf_tensor *t = gguf_tensor_at(f, i);
+        for (uint64_t k = 0; t->data != NULL && k < t->bytes; k++)
+            sum += t->data[k];
+    }
+    if (gguf_arr(f, "tokens", &elem, &n, &err) == 0)
+        for (uint64_t i = 0; i < n; i++) {
+            if (gguf_arr_str(f, "tokens", i, &s, &len, &err) == 0 && len > 0)
+                sum += (uint8_t)s[len - 1];
+            if (gguf_arr_u32(f, "tokens", i, &u, &err) == 0)
+                sum += u;
+            if (gguf_arr_f32(f, "tokens", i, &x, &err) == 0)
+                sum += x > 0;
+        }
+    return sum + sha[0];
+}
+
+static void try_bytes(const uint8_t *b, size_t n)
+{
+    char path[40];
+    int fd = memfd_create("fuzz", 0);
+    if (fd < 0 || write(fd, b, n) != (ssize_t)n)
+        abort();
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    for (int header_only = 0; header_only < 2; header_only++) {
+        struct gguf_file *f;
+        struct vt_err err;
+        if (gguf_open(&f, path, header_only, &err) == 0) {
+            volatile uint64_t sink = touch(f);
+            (void)sink;
+        }
+        gguf_close(f);
+    }
+    close(fd);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size < 4)
+        return 0;
+    if (data[0] & 1) {
+        try_bytes(data + 1, size - 1);
+        return 0;
+    }
+    struct bytes o = small_file();
+    add_small_data(&o);
+    size_t at = (size_t)(data[1] | data[2] << 8) % o.n;
+    memcpy(o.b + at, data + 3, size - 3 < o.n - at ? size - 3 : o.n - at);
+    try_bytes(o.b, o.n);
+    free(o.b);
+    return 0;
+}
