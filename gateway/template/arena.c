@@ -123,5 +123,5 @@ void arena_fini(struct arena *a)
         next = b->next;
         free(b);
     }
-    *a = (struct arena){.limit = a->limit};
+    *a = (struct arena){.limit = a->limit, .seed = a->seed};
 }

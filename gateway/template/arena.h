@@ -3,12 +3,14 @@
 #define TEMPLATE_ARENA_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 struct arena {
     struct arena_big *bigs; /* blocks with a malloc of their own, so that they can grow in place */
     struct arena_chunk *chunks;
     size_t at, end; /* free part of the newest chunk */
     size_t used, limit;
+    uint64_t seed; /* of the hash tables in it: random, so that nobody can choose keys that collide */
 };
 
 /* NULL when the limit is reached or memory is out. */

@@ -106,19 +106,6 @@ struct string *builder_end(struct builder *b)
     return s;
 }
 
-bool string_has_input(const struct string *s)
-{
-    if (!s->marks || s->n == 0)
-        return s->input && s->n;
-    for (size_t i = mark_at(s->marks, s->off); i < s->marks->n; i++) {
-        if (s->marks->v[i].input)
-            return true;
-        if (s->marks->v[i].end >= s->off + s->n)
-            return false;
-    }
-    return false;
-}
-
 bool string_input_at(const struct string *s, size_t at)
 {
     if (!s->marks)

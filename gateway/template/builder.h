@@ -26,8 +26,6 @@ int builder_wrote(struct builder *b, size_t n, bool input);
 /* The finished string; the builder must not be used afterwards. NULL when the arena is full. */
 struct string *builder_end(struct builder *b);
 
-/* Whether any of the bytes came from the input. */
-bool string_has_input(const struct string *s);
 /* Whether the byte at `at` did. */
 bool string_input_at(const struct string *s, size_t at);
 

@@ -50,16 +50,20 @@ int eval_text(struct eval *e, const char *text, size_t n, bool input, struct val
     return 0;
 }
 
-static void load_name(struct eval *e, const struct string *name, struct value *out)
+static int load_name(struct eval *e, const struct string *name, struct value *out)
 {
-    for (const struct scope *s = e->scope; s; s = s->parent)
+    for (const struct scope *s = e->scope; s; s = s->parent) {
         for (size_t i = s->n; i-- > 0;)
             if (s->v[i].name == name) {
                 *out = s->v[i].value;
-                return;
+                return 0;
             }
+        if (eval_take(e, s->n / 16))
+            return -1;
+    }
     const struct value *g = dict_get_text(e->globals, name->p, name->n);
     *out = g ? *g : v_undefined(name);
+    return 0;
 }
 
 static int eval_list(struct eval *e, const struct node *n, struct value *out)
@@ -85,10 +89,9 @@ static int eval_dict(struct eval *e, const struct node *n, struct value *out)
         return eval_exhausted(e);
     for (const struct node *i = n->a; i; i = i->next) {
         struct value key, v;
-        uint32_t hash;
         if (eval_expr(e, i->a, &key) || eval_expr(e, i->b, &v))
             return -1;
-        if (!value_hash(&key, &hash))
+        if (!value_hashable(&key))
             return eval_fail(e, "a %s cannot be a key", value_type_name(&key));
         if (dict_set(&e->arena, d, key, v))
             return eval_exhausted(e);
@@ -345,10 +348,8 @@ int eval_expr(struct eval *e, const struct node *n, struct value *out)
         *out = n->literal;
         return 0;
     }
-    if (n->kind == E_NAME) {
-        load_name(e, n->name, out);
-        return 0;
-    }
+    if (n->kind == E_NAME)
+        return load_name(e, n->name, out);
     e->where = n;
     if (eval_enter(e))
         return -1;

@@ -81,9 +81,10 @@ static int capture(struct eval *e, const struct node *body, struct value *out)
     e->out = &b;
     const int rc = eval_body(e, body);
     e->out = outer;
-    if (rc < 0)
-        return -1;
-    return eval_built(e, &b, out);
+    if (rc > 0)
+        return eval_fail(e, "%s cannot leave a macro or a block that is kept",
+                         rc == EVAL_BREAK ? "break" : "continue");
+    return rc ? -1 : eval_built(e, &b, out);
 }
 
 static int in_scope(struct eval *e, const struct node *body, struct value *captured)

@@ -276,10 +276,9 @@ int filter_unique(struct eval *e, const struct args *args, struct value *out)
         return -1;
     for (size_t i = 0; i < items->n; i++) {
         struct value key;
-        uint32_t hash;
         if (path_key(e, &items->v[i], v[2], truth(v[1]), &key))
             return -1;
-        if (!value_hash(&key, &hash))
+        if (!value_hashable(&key))
             return eval_fail(e, "unhashable type: '%s'", value_type_name(&key));
         if (dict_get(seen, &key))
             continue;

@@ -99,10 +99,9 @@ static int range(struct eval *e, const struct args *args, struct value *out)
 static int put_pair(struct eval *e, struct dict *d, const struct value *v)
 {
     const struct list *kv;
-    uint32_t hash;
     if (eval_items(e, v, &kv))
         return -1;
-    if (kv->n != 2 || !value_hash(&kv->v[0], &hash))
+    if (kv->n != 2 || !value_hashable(&kv->v[0]))
         return eval_fail(e, "dict takes pairs of a key and a value");
     return dict_set(&e->arena, d, kv->v[0], kv->v[1]) ? eval_exhausted(e) : 0;
 }

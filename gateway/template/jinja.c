@@ -1,6 +1,7 @@
 #include "jinja.h"
 
 #include "eval.h"
+#include "hash.h"
 #include "parser.h"
 
 #include <stdlib.h>
@@ -25,6 +26,7 @@ int jinja_parse(struct jinja **out, const char *text, size_t len, struct vt_err 
     if (!t)
         return vt_fail(err, VT_E_NOMEM, "no memory for a template");
     t->arena.limit = TREE_MEMORY;
+    vt_random(&t->arena.seed, sizeof t->arena.seed);
     if (parse_template(&t->arena, text, len, &t->body, err)) {
         jinja_free(t);
         return -1;
@@ -51,14 +53,10 @@ static int from_json(struct eval *e, const json_t *j, bool input, struct value *
 
 static int from_object(struct eval *e, const json_t *j, bool input, struct dict *d)
 {
-    const char *key;
-    json_t *item;
-    /* json_object_foreach_safe is not needed: nothing is removed; the iterator API wants a pointer to non-const */
-    json_t *obj = (json_t *)(uintptr_t)j;
-    void *iter = json_object_iter(obj);
-    for (; iter; iter = json_object_iter_next(obj, iter)) {
-        key = json_object_iter_key(iter);
-        item = json_object_iter_value(iter);
+    json_t *obj = (json_t *)(uintptr_t)j; /* iterators want a pointer to non-const, though they only read */
+    for (void *iter = json_object_iter(obj); iter; iter = json_object_iter_next(obj, iter)) {
+        const char *key = json_object_iter_key(iter);
+        const json_t *item = json_object_iter_value(iter);
         struct string *name = string_view(&e->arena, key, strlen(key), input);
         struct value v;
         if (!name)
@@ -155,6 +153,7 @@ int jinja_render_spans(const struct jinja *t, const json_t *vars, const json_t *
 {
     struct eval e = {.now_us = now_us, .err = err};
     *out = (struct jinja_text){0};
+    vt_random(&e.arena.seed, sizeof e.arena.seed);
     e.arena.limit = lim && lim->memory ? lim->memory : (size_t)256 << 20;
     e.max_steps = lim && lim->steps ? lim->steps : 10000000;
     e.max_depth = lim && lim->depth ? lim->depth : 256;

@@ -155,12 +155,18 @@ static int split_on(struct eval *e, const struct string *s, const struct string 
     return push_part(e, l, s, at, s->n);
 }
 
+/* Looks at every place, so the caller counts n times m steps. */
 static size_t find_last(const struct string *s, size_t to, const struct string *what)
 {
     for (size_t i = to + 1; i-- > 0;)
         if (what->n <= to - i && memcmp(s->p + i, what->p, what->n) == 0)
             return i;
     return SIZE_MAX;
+}
+
+static int take_find_last(struct eval *e, const struct string *s, const struct string *what)
+{
+    return eval_take(e, (uint64_t)(s->n / 64 + 1) * (what->n / 8 + 1));
 }
 
 static void reverse(struct list *l)
@@ -205,6 +211,8 @@ static int rsplit_on(struct eval *e, const struct string *s, const struct string
                      struct list *l)
 {
     size_t end = s->n;
+    if (take_find_last(e, s, sep))
+        return -1;
     while (max < 0 || (int64_t)l->n < max) {
         const size_t at = find_last(s, end, sep);
         if (at == SIZE_MAX)
@@ -355,6 +363,8 @@ static int method_search(struct eval *e, enum method id, const struct string *s,
         *out = v_int(what->n ? n : (int64_t)points_count(s->p, s->n) + 1);
         return 0;
     }
+    if (id == M_S_RFIND && take_find_last(e, s, what))
+        return -1;
     const size_t at = id == M_S_RFIND ? find_last(s, s->n, what) : text_find(s, 0, what);
     if (at == SIZE_MAX && id == M_S_INDEX)
         return eval_fail(e, "substring not found");
@@ -400,6 +410,8 @@ static int method_partition(struct eval *e, const struct string *s, const struct
         return -1;
     if (sep->n == 0)
         return eval_fail(e, "empty separator");
+    if (right && take_find_last(e, s, sep))
+        return -1;
     const size_t at = right ? find_last(s, s->n, sep) : text_find(s, 0, sep);
     *out = v_list(l);
     if (at != SIZE_MAX)
@@ -511,10 +523,9 @@ static int dict_get_method(struct eval *e, const struct dict *d, const struct ar
 {
     static const char *const names[] = {"key", "default"};
     const struct value *v[2];
-    uint32_t hash;
     if (eval_bind(e, "get", args, names, 2, 1, v))
         return -1;
-    if (!value_hash(v[0], &hash))
+    if (!value_hashable(v[0]))
         return eval_fail(e, "unhashable type: '%s'", value_type_name(v[0]));
     const struct value *found = dict_get(d, v[0]);
     *out = found ? *found : v[1] ? *v[1] : v_none();

@@ -186,8 +186,7 @@ static int contains(struct eval *e, const struct value *item, const struct value
         return eval_take(e, in->s->n / 64);
     }
     if (in->type == V_DICT) {
-        uint32_t hash;
-        if (!value_hash(item, &hash))
+        if (!value_hashable(item))
             return eval_fail(e, "unhashable type: '%s'", value_type_name(item));
         *out = dict_get(in->d, item) != NULL;
         return 0;

@@ -47,6 +47,9 @@ int parser_expect_name(struct parser *p, const char *name);
 int parser_expect_kind(struct parser *p, enum token_kind kind);
 void nodes_add(struct nodes *l, struct node *n);
 
+/* A value with its attributes, calls, filters and tests; and all operators on such. */
+struct node *parse_operand(struct parser *p);
+struct node *parse_or(struct parser *p);
 struct node *parse_expression(struct parser *p);
 struct node *parse_expression_no_cond(struct parser *p);
 /* An expression, or a tuple when commas follow; stop: a name that ends it, or NULL. */

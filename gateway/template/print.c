@@ -165,7 +165,7 @@ static int json_char(struct json *j, uint32_t cp, const char *p, size_t n, bool 
         return builder_add(j->b, buf, 2, input);
     }
     int len = 0;
-    if (cp < 0x20 || (j->style->ascii && cp >= 0x7F && cp < 0x10000 && cp != 0x7F))
+    if (cp < 0x20 || (j->style->ascii && cp >= 0x7F && cp < 0x10000))
         len = snprintf(buf, sizeof buf, "\\u%04x", cp);
     else if (j->style->ascii && cp >= 0x10000)
         len = snprintf(buf, sizeof buf, "\\u%04x\\u%04x", 0xD800 + ((cp - 0x10000) >> 10),

@@ -145,6 +145,8 @@ static void messages(void **state)
     fails("{{ 1 | nofilter }}", NULL, "no filter named 'nofilter'");
     fails("{{ 1 is notest }}", NULL, "no test named 'notest'");
     fails("{% break %}", NULL, "outside of a loop");
+    fails("{% for x in [1] %}{% set y %}{% break %}{% endset %}{% endfor %}", NULL, "break cannot leave");
+    fails("{{ {[1]: 2} }}", NULL, "a list cannot be a key");
     fails("{{ 9223372036854775807 + 1 }}", NULL, "64 bits");
     fails("{% set x.y = 1 %}", NULL, "no namespace");
     fails("{% include 'x' %}", NULL, "'include' is not a statement");
@@ -249,6 +251,9 @@ static void limits(void **state)
           NULL, poor, "bytes of memory");
     stops("{{ 'x'.ljust(100000000) }}", NULL, poor, "bytes of memory");
     stops("{{ ('x' * 1000) | replace('', 'y' * 10000) }}", NULL, poor, "bytes of memory");
+    stops("{% set s = 'a' * 100000 %}{{ s.rfind('b' ~ s) }}{{ s.rfind(s ~ 'b') }}{{ s[1:].rfind('b' ~ s[2:]) "
+          "}}",
+          NULL, (struct jinja_limits){.steps = 1000000}, "1000000 steps");
     /* nested values: built level by level, then walked */
     static const char nest[] =
         "{% set ns = namespace(l=[]) %}{% for i in range(5000) %}{% set ns.l = [ns.l] %}{% endfor %}";

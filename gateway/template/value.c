@@ -1,7 +1,7 @@
 #include "value.h"
 
-#include <math.h>
 #include <string.h>
+#include <xxhash.h>
 
 bool value_truth(const struct value *v)
 {
@@ -155,48 +155,49 @@ bool value_order(struct meter *m, const struct value *a, const struct value *b, 
     return ordered;
 }
 
-static uint32_t mix(uint64_t x)
+static uint32_t hash_bytes(const void *p, size_t n, uint64_t seed)
 {
-    x *= 0x9E3779B97F4A7C15u;
-    return (uint32_t)(x >> 32);
+    return (uint32_t)XXH3_64bits_withSeed(p, n, seed);
 }
 
-static uint32_t hash_text(const char *p, size_t n)
-{
-    uint64_t h = 0xCBF29CE484222325u;
-    for (size_t i = 0; i < n; i++)
-        h = (h ^ (unsigned char)p[i]) * 0x100000001B3u;
-    return mix(h);
-}
-
-bool value_hash(const struct value *v, uint32_t *hash)
+static uint32_t hash_scalar(const struct value *v, uint64_t seed)
 {
     double f;
     /* equal numbers are equal keys whatever their type */
     if (value_number(v, &f)) {
-        uint64_t bits;
         f = f == 0 ? 0 : f;
-        memcpy(&bits, &f, sizeof bits);
-        *hash = mix(bits);
-        return true;
+        return hash_bytes(&f, sizeof f, seed);
     }
-    switch ((enum value_type)v->type) {
-    case V_UNDEFINED: *hash = 1; return true;
-    case V_NONE: *hash = 2; return true;
-    case V_STRING: *hash = hash_text(v->s->p, v->s->n); return true;
-    case V_LIST:
-        if (v->l->kind != L_TUPLE)
+    return v->type == V_STRING ? hash_bytes(v->s->p, v->s->n, seed) : v->type;
+}
+
+static uint32_t hash_key(const struct value *v, uint64_t seed)
+{
+    if (v->type != V_LIST)
+        return hash_scalar(v, seed);
+    uint32_t h = 0;
+    for (size_t i = 0; i < v->l->n; i++) {
+        const uint32_t both[] = {h, hash_scalar(&v->l->v[i], seed)};
+        h = hash_bytes(both, sizeof both, seed);
+    }
+    return h;
+}
+
+static bool hashable_scalar(const struct value *v)
+{
+    return v->type <= V_STRING;
+}
+
+bool value_hashable(const struct value *v)
+{
+    if (v->type != V_LIST)
+        return hashable_scalar(v);
+    if (v->l->kind != L_TUPLE)
+        return false;
+    for (size_t i = 0; i < v->l->n; i++)
+        if (!hashable_scalar(&v->l->v[i]))
             return false;
-        *hash = 3;
-        for (size_t i = 0; i < v->l->n; i++) {
-            uint32_t h;
-            if (v->l->v[i].type == V_LIST || !value_hash(&v->l->v[i], &h))
-                return false;
-            *hash = mix((uint64_t)*hash << 32 | h);
-        }
-        return true;
-    default: return false;
-    }
+    return true;
 }
 
 struct string *string_view(struct arena *a, const char *p, size_t n, bool input)
@@ -248,7 +249,7 @@ struct dict *dict_new(struct arena *a)
 {
     struct dict *d = arena_alloc(a, sizeof *d);
     if (d)
-        *d = (struct dict){.n = 0};
+        *d = (struct dict){.seed = a->seed};
     return d;
 }
 
@@ -309,8 +310,7 @@ static int dict_reindex(struct arena *a, struct dict *d)
 
 int dict_set(struct arena *a, struct dict *d, struct value key, struct value v)
 {
-    uint32_t hash = 0;
-    value_hash(&key, &hash);
+    const uint32_t hash = hash_key(&key, d->seed);
     const size_t i = dict_find(d, &key, hash);
     if (i < d->n) {
         d->v[i].value = v;
@@ -336,10 +336,9 @@ int dict_set(struct arena *a, struct dict *d, struct value key, struct value v)
 
 const struct value *dict_get(const struct dict *d, const struct value *key)
 {
-    uint32_t hash;
-    if (!value_hash(key, &hash))
+    if (!value_hashable(key))
         return NULL;
-    const size_t i = dict_find(d, key, hash);
+    const size_t i = dict_find(d, key, hash_key(key, d->seed));
     return i < d->n ? &d->v[i].value : NULL;
 }
 

@@ -79,6 +79,7 @@ struct dict {
     size_t n, cap;
     uint32_t *index;
     size_t index_n;
+    uint64_t seed;
 };
 
 struct node;
@@ -190,7 +191,7 @@ bool value_number(const struct value *v, double *f); /* bool, int and float */
 /* "str", "int", … as Python names it. */
 const char *value_type_name(const struct value *v);
 /* False when the value cannot be a key of a dict: keys are scalars and tuples of scalars. */
-bool value_hash(const struct value *v, uint32_t *hash);
+bool value_hashable(const struct value *v);
 
 /* These return NULL or -1 when the arena is full. */
 struct string *string_view(struct arena *a, const char *p, size_t n, bool input);
