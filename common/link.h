@@ -99,9 +99,8 @@ void vt_link_fail(struct vt_link *l, const struct vt_err *why);
 /* Events of NOTE. */
 enum {
     VT_NOTE_SIGNAL = 1,          /* signal=…: somebody sent a signal that only the supervisor's death gives meaning */
-    VT_NOTE_RESTORE_USELESS = 2, /* slot=…, restored=…, reused=… */
-    VT_NOTE_SAVE_REFUSED = 3,    /* slot=…, why=… */
-    VT_NOTE_PEER_STUCK = 4,      /* link=…: the peer does not read */
+    VT_NOTE_RESTORE_USELESS = 2, /* slot=…: a request that continues a restored slot reused nothing of it */
+    VT_NOTE_PEER_STUCK = 3,      /* link=…: the peer does not read */
 };
 
 /* Phases of a loading engine, key `phase` of PHASE. */

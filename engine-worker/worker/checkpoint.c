@@ -22,6 +22,8 @@ void checkpoint_free(struct checkpoint *c)
     vt_fail(&why, VT_E_DRAINING, "the engine ends");
     checkpoint_link_down(c);
     load_fail(c, &why);
+    for (unsigned i = 0; i < MAX_SLOTS; i++)
+        free(c->mark[i].restored);
     free(c);
 }
 
@@ -369,6 +371,21 @@ void checkpoint_load_named(struct checkpoint *c, uint32_t slot, const char *tena
     snprintf(op.name, sizeof op.name, "%s", name);
     snprintf(op.tenant, sizeof op.tenant, "%s", tenant);
     queue_named(c, &op);
+}
+
+bool checkpoint_placed(struct checkpoint *c, uint32_t slot, const uint32_t *ids, size_t n_ids, uint32_t reused)
+{
+    struct slot_mark *m = &c->mark[slot % MAX_SLOTS];
+    uint32_t same = 0, n = m->n_restored;
+    while (same < n && same < n_ids && ids[same] == m->restored[same])
+        same++;
+    free(m->restored);
+    m->restored = NULL;
+    m->n_restored = 0;
+    /* Only a request that goes on behind all of it must find all of it, but for a block; recurrent state is at its end. */
+    bool paid = n == 0 || same < n || n_ids <= n || reused + ENG_PAGE >= n;
+    c->stats.useless += !paid;
+    return paid;
 }
 
 void checkpoint_erased(struct checkpoint *c, uint32_t slot)

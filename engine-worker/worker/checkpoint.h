@@ -19,7 +19,7 @@ struct checkpoint_opts {
 };
 
 struct checkpoint_stats {
-    uint64_t saves, skipped, refused, bytes, restored_tokens, restore_us;
+    uint64_t saves, skipped, refused, bytes, restored_tokens, restore_us, useless;
     double age_s; /* of the oldest change that no checkpoint holds */
 };
 
@@ -56,6 +56,8 @@ void checkpoint_load_named(struct checkpoint *c, uint32_t slot, const char *tena
                            checkpoint_done done, void *arg);
 /* At load: the newest heads first, for at most max_us. Result: tokens. */
 void checkpoint_restore(struct checkpoint *c, uint64_t max_us, checkpoint_done done, void *arg);
+/* A request was placed. False: it continues what was restored into that slot, and yet reused nothing worth a restore. */
+bool checkpoint_placed(struct checkpoint *c, uint32_t slot, const uint32_t *ids, size_t n_ids, uint32_t reused);
 /* A client emptied the slot: its next, shorter save may replace the head. */
 void checkpoint_erased(struct checkpoint *c, uint32_t slot);
 

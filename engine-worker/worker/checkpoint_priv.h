@@ -18,6 +18,8 @@ struct slot_mark {
     uint64_t due;                /* 0: no save is planned */
     enum ckpt_reason reason;
     uint64_t changed_at; /* 0: nothing unsaved */
+    uint32_t *restored;  /* items that came from the store, until the first request has shown their worth */
+    uint32_t n_restored;
     bool erased;
 };
 

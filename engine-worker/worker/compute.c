@@ -145,8 +145,14 @@ static void on_done(void *arg, uint64_t handle, enum eng_done why, uint64_t emit
         ev.err = copy_err(err);
         int code = err != NULL ? err->code : VT_E_INTERNAL;
         c->not_finite |= code == VT_E_NOT_FINITE;
-        if ((code == VT_E_DEVICE_LOST || code == VT_E_DEVICE_MEM) && c->broken == NULL)
-            c->broken = copy_err(err);
+        if (code == VT_E_DEVICE_LOST || code == VT_E_DEVICE_MEM) {
+            /* The process ends, and its requests go on in the next one: none of them is told an end here. */
+            if (c->broken == NULL)
+                c->broken = ev.err;
+            else
+                free(ev.err);
+            return;
+        }
     }
     push(c, &ev);
 }

@@ -297,6 +297,9 @@ static void published(struct checkpoint *c, struct event *ev)
     l->result.saved++;
     l->result.tokens += ev->n;
     l->result.bytes += blocks * ck_facts(c)->block_bytes;
+    free(m->restored);
+    m->restored = l->items;
+    m->n_restored = ev->n;
     /* What has just come from the store need not go there. */
     if (l->name[0] == 0 && names != NULL && salt != NULL && blocks > 0 && blocks <= l->n_blocks) {
         ck_names(c, salt, l->items, blocks, names);
@@ -304,6 +307,7 @@ static void published(struct checkpoint *c, struct event *ev)
         m->blocks = blocks;
         m->rec = l->rec_pos;
     }
+    l->items = NULL; /* the mark has them */
     free(names);
     slot_over(c, NULL);
 }

@@ -172,7 +172,7 @@ void report_counters(struct worker *w)
                    {VT_SERIES_CKPT_SKIPPED, ck.skipped},
                    {VT_SERIES_CKPT_REFUSED, ck.refused},
                    {VT_SERIES_CKPT_BYTES, ck.bytes},
-                   {VT_SERIES_RESTORE_USELESS, 0}};
+                   {VT_SERIES_RESTORE_USELESS, ck.useless}};
     double pool = f->pool_tokens > 0 ? (double)f->pool_tokens : 1;
     const struct {
         unsigned num;

@@ -185,7 +185,9 @@ static int send_tokens(struct request *r, struct vt_link *l, struct vt_err *err)
 
 static int send_parked(const struct request *r, struct vt_link *l, struct vt_err *err)
 {
-    vt_enc_u64(vt_link_begin(l, VT_F_PARKED, r->gid), VT_PARKED_EMITTED, r->n);
+    struct vt_enc *e = vt_link_begin(l, VT_F_PARKED, r->gid);
+    vt_enc_u64(e, VT_PARKED_EMITTED, r->n);
+    vt_enc_u64(e, VT_PARKED_WHY, !r->park ? 1 : r->stalled_at != 0 ? 2 : 3);
     return vt_link_send(l, err);
 }
 

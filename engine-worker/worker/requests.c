@@ -334,6 +334,8 @@ void requests_event(struct requests *rs, struct event *ev)
             r->queue_pos = ev->a;
             r->seed = ev->pos;
             r->owes_accepted = !r->told_accepted;
+            if (ev->a == 0 && rs->o.placed != NULL)
+                rs->o.placed(rs->o.arg, ev->slot, r->submit.ids, r->submit.n_ids, ev->n);
             break;
         case EV_REFUSED: take_refused(rs, r, ev); break;
         case EV_PREFILL:

@@ -16,6 +16,9 @@ struct requests_opts {
     struct vt_log *log;
     uint64_t orphan_us; /* how long requests of a lost link stay parked */
     bool send_twice;    /* test: every TOKENS frame goes out twice */
+    /* A request has got its slot at once and reuses that many tokens of it. */
+    void (*placed)(void *arg, uint32_t slot, const uint32_t *ids, size_t n_ids, uint32_t reused);
+    void *arg;
 };
 
 int requests_new(struct requests **out, const struct requests_opts *o, struct vt_err *err);

@@ -79,13 +79,27 @@ static void start_restore(struct worker *w)
                        restored, w);
 }
 
+static void on_placed(void *arg, uint32_t slot, const uint32_t *ids, size_t n_ids, uint32_t reused)
+{
+    struct worker *w = arg;
+    char text[16];
+    if (checkpoint_placed(w->checkpoint, slot, ids, n_ids, reused))
+        return;
+    snprintf(text, sizeof text, "%u", slot);
+    vt_log(w->log, VT_LOG_WARNING, "slot %u was restored, but a request that continues it reused %u tokens only", slot,
+           reused);
+    vt_child_note(w->child, VT_NOTE_RESTORE_USELESS, "slot", text);
+}
+
 static int make_parts(struct worker *w, struct vt_err *err)
 {
     struct requests_opts ro = {.compute = w->compute,
                                .clock = &w->clock,
                                .log = w->log,
                                .orphan_us = VT_SEC((uint64_t)vt_config_int(w->cfg, VT_CFG_ENGINE_ORPHAN_S)),
-                               .send_twice = w->faults.send_twice};
+                               .send_twice = w->faults.send_twice,
+                               .placed = on_placed,
+                               .arg = w};
     struct checkpoint_opts co = {
         .compute = w->compute,
         .clock = &w->clock,
