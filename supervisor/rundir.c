@@ -13,10 +13,11 @@
 
 static int too_long(const char *path, struct vt_err *err)
 {
-    return vt_fail(
-        err, VT_E_CONFIG,
-        "paths.run_dir: %s has %zu bytes, %d are legal: a socket path below it may have 107 at most", path,
-        strlen(path), RUNDIR_MAX);
+    return vt_fail(err, VT_E_CONFIG,
+                   "paths.run_dir: %s is too long: %zu bytes, %d are legal, since a socket path below it may "
+                   "have 107 at "
+                   "most",
+                   path, strlen(path), RUNDIR_MAX);
 }
 
 int rundir_default_run(const struct vt_config *cfg, char *out, size_t size, struct vt_err *err)

@@ -323,9 +323,6 @@ static int open_ground(struct sup *s, struct vt_err *err)
     if (rundir_resolve(&s->dir, s->cfg, err) < 0 || choose_user(s, err) < 0 ||
         rundir_make(&s->dir, s->run_uid, s->run_gid, err) < 0 || rundir_lock(&s->dir, err) < 0)
         return -1;
-    /* Nothing could be served: the reason is the answer to the start. Later the same faults only fail the engine. */
-    if (gate_find_model(s, err) < 0 || (gate_engine(s, err) < 0 && err->code != VT_E_MEM_PRESSURE))
-        return -1;
     orphans_sweep("/proc", s->dir.run, s->instance_hex, s->log);
     if (rundir_clean(&s->dir, err) < 0 || rundir_link_block(&s->dir, &s->next_link, err) < 0)
         return -1;
@@ -390,6 +387,9 @@ static int serve(struct sup *s, const struct options *o, struct vt_err *err)
         return -1;
     }
     announce(s, o);
+    /* A model that is not there makes its engine fail and say so; the control plane stays up to tell. */
+    if (gate_find_model(s, err) < 0)
+        vt_log(s->log, VT_LOG_ERR, "%s", err->text);
     for (unsigned i = 0; i < s->n_children; i++)
         child_want(&s->child[i]);
     int rc = sd_event_loop(s->ev);
