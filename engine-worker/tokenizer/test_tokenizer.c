@@ -2,13 +2,12 @@
 #include "fixture.h"
 #include "tokenizer.h"
 
-#include "clock.h"
-
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -403,16 +402,23 @@ static void identity(void **state)
     tok_free(u);
 }
 
+/* Of the processor, since others run on it too. */
+static uint64_t cpu_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000u;
+}
+
 static uint64_t best_time(const struct tok *t, const char *text, size_t n)
 {
-    const struct vt_clock clock = vt_clock_real();
     uint64_t best = UINT64_MAX;
     for (int i = 0; i < 3; i++) {
         struct tok_ids ids = {0};
         struct vt_err err;
-        const uint64_t t0 = vt_mono(&clock);
+        const uint64_t t0 = cpu_us();
         assert_int_equal(tok_encode(t, text, n, TOK_PARSE_SPECIAL, &ids, &err), 0);
-        const uint64_t us = vt_mono(&clock) - t0;
+        const uint64_t us = cpu_us() - t0;
         best = us < best ? us : best;
         tok_ids_fini(&ids);
     }
