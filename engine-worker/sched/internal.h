@@ -132,6 +132,7 @@ void engine_park_all(struct eng *e);
 /* slot.c */
 struct slot *slot_choose(struct eng *e, const struct request *r); /* NULL: wait */
 void slot_place(struct eng *e, struct slot *s, struct request *r);
+void slot_place_queued(struct eng *e);
 /* Ends the request of a slot: event, memory of the rid, slot idle. err may be NULL. */
 void slot_finish(struct eng *e, struct slot *s, enum eng_done why, const struct vt_err *err);
 /* Ends a request that has no slot. */

@@ -305,6 +305,7 @@ void engine_submit(struct eng *e, const struct eng_request *q)
         request_finish(e, r, why, NULL);
         return;
     }
+    slot_place_queued(e); /* a slot that has just become idle belongs to those that wait */
     struct slot *s = slot_choose(e, r);
     if (!s) {
         enqueue(e, r);

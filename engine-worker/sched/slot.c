@@ -66,6 +66,25 @@ void slot_place(struct eng *e, struct slot *s, struct request *r)
     slot_changed(s);
 }
 
+/* Those that wait get the slots that are idle now, in order; one that wants a busy slot does not hold up the others. */
+void slot_place_queued(struct eng *e)
+{
+    struct request **at = &e->queue;
+    while (*at) {
+        struct slot *s = slot_choose(e, *at);
+        if (!s) {
+            at = &(*at)->next;
+            continue;
+        }
+        struct request *r = *at;
+        *at = r->next;
+        r->next = NULL;
+        e->n_queued--;
+        slot_place(e, s, r);
+        e->ev.prefill(e->ev_arg, r->handle, r->n_reused, r->n_items, r->n_reused);
+    }
+}
+
 /* ---- ends ---- */
 
 static void remember(struct eng *e, const struct request *r, uint32_t slot, enum eng_done why,

@@ -101,25 +101,6 @@ static void add_prefills(struct eng *e)
     }
 }
 
-/* Those that wait get the slots that are idle now, in order; one that wants a busy slot does not hold up the others. */
-static void place_queued(struct eng *e)
-{
-    struct request **at = &e->queue;
-    while (*at) {
-        struct slot *s = slot_choose(e, *at);
-        if (!s) {
-            at = &(*at)->next;
-            continue;
-        }
-        struct request *r = *at;
-        *at = r->next;
-        r->next = NULL;
-        e->n_queued--;
-        slot_place(e, s, r);
-        e->ev.prefill(e->ev_arg, r->handle, r->n_reused, r->n_items, r->n_reused);
-    }
-}
-
 /* ---- after the forward pass ---- */
 
 static void pick_one(void *arg, int64_t i)
@@ -243,7 +224,7 @@ bool engine_step(struct eng *e)
 {
     e->n_rows = e->n_prefill_rows = 0;
     e->n_runs = 0;
-    place_queued(e);
+    slot_place_queued(e);
     add_decodes(e);
     add_prefills(e);
     if (e->n_rows == 0) {

@@ -169,6 +169,21 @@ static void queue_is_fair(void **state)
     rig_close(&r);
 }
 
+static void nobody_jumps_the_queue(void **state)
+{
+    struct rig r;
+    rig_open(&r, &tiny_qwen3, &(struct rig_opts){.slots = 1});
+    struct eng_request q = request(30, 3);
+    uint64_t a = rig_submit(&r, &q), b = rig_submit(&r, &q);
+    eng_real.cancel(r.e, a);
+    uint64_t c = rig_submit(&r, &q); /* comes while the slot is idle and b has not been looked at yet */
+    assert_int_equal(rig_at(&r, c)->queue_pos, 1);
+    rig_run_to(&r, b, 1);
+    assert_int_equal(rig_at(&r, c)->n, 0);
+    rig_run(&r);
+    rig_close(&r);
+}
+
 static void a_long_prompt_does_not_stop_others(void **state)
 {
     struct rig r;
@@ -472,6 +487,7 @@ int main(void)
         cmocka_unit_test(eog_ids_end_unless_ignored),
         cmocka_unit_test(logprobs_come_with_tokens),
         cmocka_unit_test(queue_is_fair),
+        cmocka_unit_test(nobody_jumps_the_queue),
         cmocka_unit_test(a_long_prompt_does_not_stop_others),
         cmocka_unit_test(credit_pauses_one_request),
         cmocka_unit_test(no_credit_no_first_token),
