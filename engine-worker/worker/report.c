@@ -24,6 +24,8 @@ static const char *effective(const struct worker *w, enum vt_config_key k, char 
 {
     const struct eng_facts *f = compute_facts(w->compute);
     const char *name = vt_config_name(k);
+    if (strcmp(name, w->faults.lie_effective) == 0)
+        return "lie";
     switch (k) {
     case VT_CFG_ENGINE_SLOTS: snprintf(out, size, "%u", f->slots); return out;
     case VT_CFG_ENGINE_CTX_TOKENS: snprintf(out, size, "%u", f->window); return out;
@@ -31,8 +33,6 @@ static const char *effective(const struct worker *w, enum vt_config_key k, char 
     case VT_CFG_ENGINE_SIMD: snprintf(out, size, "%s", f->simd); return out;
     default: break;
     }
-    if (strcmp(name, w->faults.lie_effective) == 0)
-        return "lie";
     return vt_config_text(w->cfg, k, out, size);
 }
 

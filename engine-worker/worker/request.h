@@ -42,6 +42,12 @@ struct request {
     uint64_t granted, deadline, ended_at, parked_at, stalled_at;
 };
 
+void request_release(struct request *r);
+/* One id more; false when memory is out. top: n_top alternatives, filled up with the id itself to r->n_top. */
+bool request_add_id(struct request *r, uint32_t id, float logprob, const struct eng_top *top, unsigned n_top);
+/* Gives the output's memory back; what was sent stays counted. */
+void request_forget_output(struct request *r);
+
 /* Fills r->submit and r->blob from a SUBMIT frame. -1: refused with that error. n_vocab: ids are checked against it. */
 int request_read(struct request *r, const struct vt_frame *f, uint32_t n_vocab, struct vt_err *err);
 /* Sends what r owes, in order. -1 with VT_E_BUSY when the link is full. */

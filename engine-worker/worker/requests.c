@@ -24,22 +24,12 @@ struct requests {
 
 /* ---- the table ---- */
 
-static void free_request(struct request *r)
-{
-    free(r->blob);
-    free(r->ids);
-    free(r->logprob);
-    free(r->top);
-    free(r->error);
-    free(r);
-}
-
 static void forget(struct requests *rs, struct request *r)
 {
     rs->at[r->handle % TABLE] = NULL;
     while (rs->n_used > 0 && rs->at[rs->n_used - 1] == NULL)
         rs->n_used--;
-    free_request(r);
+    request_release(r);
 }
 
 static struct request *add(struct requests *rs)
@@ -225,45 +215,10 @@ static void unpark(struct requests *rs, struct request *r)
 
 /* ---- output ---- */
 
-static bool grow(struct request *r)
-{
-    uint32_t cap = r->cap > 0 ? r->cap * 2 : 64;
-    uint32_t *ids = realloc(r->ids, cap * sizeof *ids);
-    if (ids == NULL)
-        return false;
-    r->ids = ids;
-    if (r->submit.logprobs > 0) {
-        float *lp = realloc(r->logprob, cap * sizeof *lp);
-        if (lp == NULL)
-            return false;
-        r->logprob = lp;
-    }
-    if (r->n_top > 0) {
-        struct eng_top *top = realloc(r->top, (size_t)cap * r->n_top * sizeof *top);
-        if (top == NULL)
-            return false;
-        r->top = top;
-    }
-    r->cap = cap;
-    return true;
-}
-
-static bool append(struct request *r, uint32_t id, float logprob, const struct eng_top *top, unsigned n_top)
-{
-    if (r->n == r->cap && !grow(r))
-        return false;
-    if (r->logprob != NULL)
-        r->logprob[r->n] = logprob;
-    for (unsigned k = 0; k < r->n_top; k++)
-        r->top[(size_t)r->n * r->n_top + k] = k < n_top ? top[k] : (struct eng_top){id, logprob};
-    r->ids[r->n++] = id;
-    return true;
-}
-
 static void take_token(struct requests *rs, struct request *r, const struct event *ev)
 {
     /* A gap exists only when memory ran out between the threads; then the request ends at what is whole. */
-    if (ev->pos == r->n && append(r, ev->n, ev->logprob, ev->top, ev->n_top))
+    if (ev->pos == r->n && request_add_id(r, ev->n, ev->logprob, ev->top, ev->n_top))
         return;
     if (ev->pos < r->n)
         return;
@@ -420,7 +375,7 @@ static int start(struct requests *rs, struct request *r, const struct vt_frame *
     if (r->n_top > TOPS_MAX)
         return vt_fail(err, VT_E_PARAM, "at most %d alternatives a token", TOPS_MAX);
     for (size_t i = 0; i < r->submit.n_emitted; i++) {
-        if (!append(r, r->submit.emitted[i], 0, NULL, 0))
+        if (!request_add_id(r, r->submit.emitted[i], 0, NULL, 0))
             return vt_fail(err, VT_E_NOMEM, "no memory for what was emitted before");
     }
     r->resumed = r->sent = r->n;
@@ -577,17 +532,6 @@ static void tick_running(struct requests *rs, struct request *r, uint64_t now, b
     }
 }
 
-static void forget_ids(struct request *r)
-{
-    free(r->ids);
-    free(r->logprob);
-    free(r->top);
-    r->ids = NULL;
-    r->logprob = NULL;
-    r->top = NULL;
-    r->cap = 0;
-}
-
 /* The oldest ended requests go when there are more than are remembered. */
 static void forget_oldest(struct requests *rs)
 {
@@ -627,7 +571,7 @@ void requests_tick(struct requests *rs)
         else if (r->state == R_PARKED && now - r->parked_at > rs->o.orphan_us)
             drop(rs, r);
         else if (r->state == R_ENDED && r->ids != NULL && now - r->ended_at > KEEP_IDS_US && !request_owes(r))
-            forget_ids(r);
+            request_forget_output(r);
     }
     forget_oldest(rs);
 }
@@ -647,7 +591,7 @@ void requests_free(struct requests *rs)
         return;
     for (unsigned i = 0; i < rs->n_used; i++) {
         if (rs->at[i] != NULL)
-            free_request(rs->at[i]);
+            request_release(rs->at[i]);
     }
     free(rs);
 }
