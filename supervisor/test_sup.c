@@ -20,7 +20,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -406,6 +408,64 @@ static void test_rundir(void **state)
     vt_config_free(cfg);
 }
 
+/* ---- keep-alive ---- */
+
+static bool pinged(int fd)
+{
+    char buf[512];
+    bool ping = false;
+    ssize_t n;
+    while ((n = recv(fd, buf, sizeof buf - 1, MSG_DONTWAIT)) > 0) {
+        buf[n] = '\0';
+        ping = ping || strstr(buf, "WATCHDOG=1") != NULL;
+    }
+    return ping;
+}
+
+/* L7: the ping is earned. One duty that stalls stops it, whichever it is, and is named. */
+static void test_watchdog(void **state)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    char dir[] = "/tmp/vt-dog-XXXXXX";
+    struct vt_fake_time t = {.mono = VT_SEC(100)};
+    struct vt_err err;
+    assert_non_null(mkdtemp(dir));
+    snprintf(a.sun_path, sizeof a.sun_path, "%s/n", dir);
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(bind(fd, (struct sockaddr *)&a, sizeof a), 0);
+    setenv("NOTIFY_SOCKET", a.sun_path, 1);
+    setenv("WATCHDOG_USEC", "20000000", 1);
+    struct sup *s = calloc(1, sizeof *s);
+    s->cfg = vt_config_new();
+    s->clock = vt_clock_fake(&t);
+    assert_int_equal(duties_open(s, &err), 0);
+    for (int stalled = DUTY_CTL; stalled <= DUTY_TELE; stalled++) {
+        int pings = 0, late = 0;
+        for (int second = 0; second < 60; second++) {
+            t.mono += VT_SEC(1);
+            for (int d = DUTY_CTL; d < DUTY_COUNT; d++) {
+                if (d != stalled || second < 30)
+                    duty_done(s, (enum duty)d);
+            }
+            duties_tick(s);
+            bool ping = pinged(fd);
+            pings += ping;
+            late += ping && second > 42;
+        }
+        assert_in_range(pings, 5, 12);
+        assert_int_equal(late, 0);
+        assert_string_equal(duties_overdue(s), duty_name((enum duty)stalled));
+    }
+    unsetenv("NOTIFY_SOCKET");
+    unsetenv("WATCHDOG_USEC");
+    duties_close(s);
+    vt_config_free(s->cfg);
+    free(s);
+    close(fd);
+    unlink(a.sun_path);
+    rmdir(dir);
+}
+
 /* ---- requests ---- */
 
 struct answer {
@@ -547,6 +607,7 @@ int main(void)
         cmocka_unit_test(test_environment),
         cmocka_unit_test(test_spawn_failure),
         cmocka_unit_test(test_rundir),
+        cmocka_unit_test(test_watchdog),
         cmocka_unit_test(test_ctl),
         cmocka_unit_test(test_ctl_hostile),
         cmocka_unit_test(test_ctl_rate),

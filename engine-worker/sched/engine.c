@@ -161,7 +161,8 @@ static int make_facts(struct eng *e, const struct eng_config *c, struct vt_err *
     snprintf(f->arch, sizeof f->arch, "%s", m->arch);
     snprintf(f->model, sizeof f->model, "%s", m->name);
     snprintf(f->simd, sizeof f->simd, "%s", be_simd_name(be_simd_of(e->be)));
-    if (layout_describe(e, &e->layout, &f->layout_len, f->layout_fp, err) < 0)
+    f->numerics = NUMERICS;
+    if (layout_describe(e, &e->layout, &f->layout_len, f->layout_fp, f->payload, err) < 0)
         return -1;
     f->layout = e->layout;
     return 0;

@@ -110,6 +110,8 @@ struct eng_facts {
     const uint8_t *layout; /* canonical msgpack of the layout descriptor; owned by the core */
     size_t layout_len;
     uint8_t layout_fp[32];
+    uint8_t payload[32]; /* identity of the file's bytes: its index and samples of every tensor */
+    uint32_t numerics;   /* revision of the arithmetic */
 };
 
 /* One slot's exportable state, frozen: pages are immutable and held by reference until export_free. */

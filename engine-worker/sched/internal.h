@@ -165,6 +165,7 @@ int engine_import_publish(struct eng *e, void *imp, uint32_t n_blocks, bool rec_
 void engine_import_free(struct eng *e, void *imp);
 
 /* layout.c: canonical msgpack of everything that gives KV bytes their meaning (malloc'd), and its SHA-256. */
-int layout_describe(const struct eng *e, uint8_t **out, size_t *len, uint8_t fp[32], struct vt_err *err);
+int layout_describe(const struct eng *e, uint8_t **out, size_t *len, uint8_t fp[32], uint8_t payload[32],
+                    struct vt_err *err);
 
 #endif

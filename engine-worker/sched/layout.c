@@ -71,7 +71,8 @@ static void attention_digest(const struct model *m, struct vt_sha256 *h, uint8_t
     vt_sha256_end(h, out);
 }
 
-int layout_describe(const struct eng *e, uint8_t **out, size_t *len, uint8_t fp[32], struct vt_err *err)
+int layout_describe(const struct eng *e, uint8_t **out, size_t *len, uint8_t fp[32], uint8_t payload[32],
+                    struct vt_err *err)
 {
     const struct model *m = e->model;
     uint8_t index[32], sample[32], tokens[32], attention[32];
@@ -81,6 +82,9 @@ int layout_describe(const struct eng *e, uint8_t **out, size_t *len, uint8_t fp[
     gguf_index_sha256(e->file, index);
     sample_payload(e->file, h, sample);
     attention_digest(m, h, attention);
+    vt_sha256_add(h, index, sizeof index);
+    vt_sha256_add(h, sample, sizeof sample);
+    vt_sha256_end(h, payload);
     vt_sha256_free(h);
     tok_sha256(e->tok, tokens);
 

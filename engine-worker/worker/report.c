@@ -88,7 +88,7 @@ static void plan_delta(const struct eng_facts *f, char *out, size_t size)
 
 static void put_facts(struct vt_enc *e, const struct eng_facts *f)
 {
-    char number[8][24], delta[24], layout[2 * 6 + 1];
+    char number[8][24], delta[24], layout[2 * 6 + 1], sha[2 * 6 + 1];
     snprintf(number[0], sizeof number[0], "%llu", (unsigned long long)f->model_bytes);
     snprintf(number[1], sizeof number[1], "%u", f->n_ctx_train);
     snprintf(number[2], sizeof number[2], "%u", f->n_embd);
@@ -97,12 +97,14 @@ static void put_facts(struct vt_enc *e, const struct eng_facts *f)
     snprintf(number[5], sizeof number[5], "%d", f->threads);
     snprintf(number[6], sizeof number[6], "%u", f->n_vocab);
     plan_delta(f, delta, sizeof delta);
+    snprintf(number[7], sizeof number[7], "%u", f->numerics);
     vt_hex(f->layout_fp, 6, layout);
-    const char *const pair[][2] = {{"arch", f->arch},     {"bytes", number[0]},  {"ctx_train", number[1]},
-                                   {"embd", number[2]},   {"kv", "k:f16,v:f16"}, {"layers", number[3]},
-                                   {"layout", layout},    {"model", f->model},   {"params", number[4]},
-                                   {"plan_delta", delta}, {"simd", f->simd},     {"threads", number[5]},
-                                   {"vocab", number[6]}};
+    vt_hex(f->payload, 6, sha);
+    const char *const pair[][2] = {{"arch", f->arch},     {"bytes", number[0]},   {"ctx_train", number[1]},
+                                   {"embd", number[2]},   {"kv", "k:f16,v:f16"},  {"layers", number[3]},
+                                   {"layout", layout},    {"model", f->model},    {"numerics", number[7]},
+                                   {"params", number[4]}, {"plan_delta", delta},  {"sha", sha},
+                                   {"simd", f->simd},     {"threads", number[5]}, {"vocab", number[6]}};
     vt_enc_map(e, VT_READY_FACTS, sizeof pair / sizeof pair[0]);
     for (size_t i = 0; i < sizeof pair / sizeof pair[0]; i++) {
         vt_enc_put_str(e, pair[i][0]);
