@@ -314,7 +314,7 @@ static int lex_number(struct lexer *l, struct token *t, struct vt_err *err)
 {
     char buf[400];
     size_t k = 0, at = l->at;
-    if (l->s[at] == '0' && at + 1 < l->n && strchr("xXoObB", l->s[at + 1])) {
+    if (l->s[at] == '0' && at + 1 < l->n && l->s[at + 1] && strchr("xXoObB", l->s[at + 1])) {
         const int base = (l->s[at + 1] | 32) == 'x' ? 16 : (l->s[at + 1] | 32) == 'o' ? 8 : 2;
         for (at += 2;
              at < l->n && (hex_digit(l->s[at]) < (unsigned)base || l->s[at] == '_') && k < sizeof buf - 1;

@@ -153,6 +153,33 @@ static void messages(void **state)
     fails("\xFF", NULL, "not UTF-8 at byte 0");
 }
 
+/* NUL is a character like any other. */
+static void nul_bytes(void **state)
+{
+    static const char *const texts[] = {"{{ '%.2_' % 1 }}",
+                                        "{{ '%_' % 1 }}",
+                                        "{{ 0_1 }}",
+                                        "{{ 'a_b' }}",
+                                        "{{ '\\_' }}",
+                                        "{%_%}",
+                                        "_",
+                                        "{{_}}",
+                                        "{{ 'a_b' | tojson }}",
+                                        "{{ 'a_b' | int }}",
+                                        "{{ '1_' | float }}"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        char text[64], *out;
+        struct vt_err err;
+        const size_t n = strlen(texts[i]);
+        for (size_t k = 0; k < n; k++)
+            text[k] = texts[i][k] == '_' ? 0 : texts[i][k];
+        if (render(text, n, NULL, NULL, &out, &err) == 0)
+            free(out);
+        else
+            assert_int_equal(err.code, VT_E_PARAM);
+    }
+}
+
 static void time_of_day(void **state)
 {
     setenv("TZ", "UTC", 1);
@@ -348,8 +375,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(white_space), cmocka_unit_test(expressions), cmocka_unit_test(filters_and_tests),
         cmocka_unit_test(statements),  cmocka_unit_test(undefined),   cmocka_unit_test(messages),
-        cmocka_unit_test(time_of_day), cmocka_unit_test(deep_text),   cmocka_unit_test(long_text),
-        cmocka_unit_test(limits),      cmocka_unit_test(any_memory),  cmocka_unit_test(provenance),
+        cmocka_unit_test(time_of_day), cmocka_unit_test(nul_bytes),   cmocka_unit_test(deep_text),
+        cmocka_unit_test(long_text),   cmocka_unit_test(limits),      cmocka_unit_test(any_memory),
+        cmocka_unit_test(provenance),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

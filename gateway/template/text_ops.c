@@ -275,7 +275,7 @@ static size_t read_spec(const char *p, size_t n, struct spec *s)
     if (i < n && p[i] == '.')
         for (i++, s->precision = 0; i < n && p[i] >= '0' && p[i] <= '9' && s->precision < 10000; i++)
             s->precision = s->precision * 10 + (p[i] - '0');
-    if (i == n || s->width > 1000 || s->precision > 300)
+    if (i == n || !p[i] || s->width > 1000 || s->precision > 300)
         return 0;
     s->conversion = p[i];
     return i + 1;
@@ -314,7 +314,7 @@ static int format_number(struct eval *e, struct builder *b, const struct spec *s
     if (!value_number(v, &f))
         return eval_fail(e, "%%%c format: a real number is required, not %s", s->conversion,
                          value_type_name(v));
-    if (integer && (f >= 9.3e18 || f <= -9.3e18 || f != f))
+    if (integer && v->type == V_FLOAT && (f >= 9.2e18 || f <= -9.2e18 || f != f)))
         return eval_fail(e, "a number is larger than 64 bits");
     /* the format is one of four shapes; built here from checked parts */
     int n;
