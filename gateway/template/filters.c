@@ -220,7 +220,7 @@ int filter_round(struct eval *e, const struct args *args, struct value *out)
     if (string_is(method, "common")) {
         if (v[0]->type == V_INT && precision >= 0)
             *out = *v[0];
-        else if (v[0]->type == V_INT)
+        else if (v[0]->type == V_INT && fabs(f) < 9e18)
             *out = v_int((int64_t)round_common(f, (int)precision));
         else
             *out = v_float(round_common(f, (int)precision));

@@ -314,7 +314,7 @@ static int format_number(struct eval *e, struct builder *b, const struct spec *s
     if (!value_number(v, &f))
         return eval_fail(e, "%%%c format: a real number is required, not %s", s->conversion,
                          value_type_name(v));
-    if (integer && v->type == V_FLOAT && (f >= 9.2e18 || f <= -9.2e18 || f != f)))
+    if (integer && v->type == V_FLOAT && (f >= 9.2e18 || f <= -9.2e18 || f != f))
         return eval_fail(e, "a number is larger than 64 bits");
     /* the format is one of four shapes; built here from checked parts */
     int n;
