@@ -47,7 +47,8 @@ struct store {
     uint64_t hour[STORE_HOUR_SLOTS]; /* bytes written, by minute */
     uint64_t hour_minute, hour_seen;
 
-    int64_t scrub_at, scrub_end; /* next block to verify, last one of this pass; at > end: nothing */
+    bool scrubbing;              /* a pass is under way */
+    int64_t scrub_at, scrub_end; /* its next block and its last */
     uint32_t scrub_piece;
     bool scrub_all; /* this pass is of the whole store */
     uint64_t idle_us, vacuum_us, collect_us;

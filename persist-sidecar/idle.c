@@ -93,7 +93,7 @@ static bool start_pass(struct store *s)
             now = (int64_t)vt_wall(s->o.clock);
     if (newest(s) == 0 || (last != INT64_MIN && now - last < SCRUB_US))
         return false;
-    s->scrub_all = true;
+    s->scrubbing = s->scrub_all = true;
     s->scrub_at = at > 0 ? at : 1;
     s->scrub_end = newest(s);
     return true;
@@ -119,8 +119,7 @@ static int end_pass(struct store *s, struct vt_err *err)
         return -1;
     if (!s->scrub_all)
         s->clean = s->scrub_end;
-    s->scrub_all = false;
-    s->scrub_at = s->scrub_end + 1;
+    s->scrubbing = s->scrub_all = false;
     return 0;
 }
 
@@ -129,7 +128,7 @@ int store_scrub(struct store *s, struct vt_err *err)
     struct vt_err local;
     if (err == NULL)
         err = &local;
-    if (s->scrub_at > s->scrub_end && !start_pass(s))
+    if (!s->scrubbing && !start_pass(s))
         return 0;
     sqlite3_stmt *st = db_stmt(s, ST_BLOCK_NEXT, err);
     if (st == NULL)

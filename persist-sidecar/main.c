@@ -3,6 +3,7 @@
 #include "build_id.h"
 #include "check.h"
 #include "link.h"
+#include "sandbox.h"
 #include "series.h"
 #include "worker.h"
 
@@ -423,6 +424,8 @@ static int serve_child(int argc, char **argv, struct app *a, struct vt_err *err)
     if (dir[0] != '/' || strlen(dir) > sizeof a->dir - 64)
         return vt_fail(err, VT_E_CONFIG, "paths.state_dir = \"%s\": an absolute path is needed", dir);
     snprintf(a->dir, sizeof a->dir, "%s", dir);
+    if (vt_sandbox_enter(err) < 0)
+        return -1;
     /* Before the log's thread exists: it would take a SIGTERM that only the loop may judge. */
     sigset_t guarded;
     sigemptyset(&guarded);

@@ -201,7 +201,8 @@ static enum outcome after_stop(struct store *s, struct vt_err *err)
     s->txn_first = s->next_block;
     /* What came after the last clean mark is read again before it is called verified. */
     s->scrub_at = s->clean + 1;
-    s->scrub_end = stopped == 0 ? newest : s->clean;
+    s->scrub_end = newest;
+    s->scrubbing = stopped == 0 && newest > s->clean;
     return s->damaged ? OPEN_UNUSABLE : OPEN_OK;
 }
 
@@ -351,7 +352,7 @@ static void write_clean_mark(struct store *s)
     struct vt_err err;
     if (!s->marked || s->damaged)
         return;
-    bool verified = s->scrub_all || s->scrub_at > s->scrub_end;
+    bool verified = !s->scrubbing || s->scrub_all;
     if (db_begin(s, &err) < 0)
         return;
     int64_t clean = verified ? s->next_block - 1 : s->clean;
@@ -410,6 +411,7 @@ void store_facts(struct store *s, struct store_facts *out)
     *out = s->f;
     space_avail(s, &out->fs_avail, &out->fs_total, NULL);
     out->hour_bytes = space_hour(s);
-    out->scrub_left = s->scrub_at <= s->scrub_end ? (uint64_t)(s->scrub_end - s->scrub_at + 1) : 0;
+    out->scrub_left =
+        s->scrubbing && s->scrub_at <= s->scrub_end ? (uint64_t)(s->scrub_end - s->scrub_at + 1) : 0;
     out->full = s->full;
 }

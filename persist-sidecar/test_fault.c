@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -292,6 +294,49 @@ static void error_at_every_sync(void **state)
     run_failure("sync error", (struct failure){SIM_SYNC, SQLITE_IOERR_FSYNC, false, true});
 }
 
+/* The same with the process's real end: status 74, and nothing is acknowledged after the sync that failed. */
+static void sync_error_ends_the_process(void **state)
+{
+    int ends = 0;
+    for (uint64_t k = 1;; k++) {
+        int p[2], status;
+        char acks[STEPS];
+        assert_int_equal(pipe(p), 0);
+        pid_t pid = fork();
+        if (pid == 0) {
+            struct history h;
+            begin(&h);
+            fix_close(&h.f, true);
+            h.f.o.die = NULL;
+            if (freopen("/dev/null", "w", stderr) == NULL || fix_open(&h.f, NULL) < 0)
+                _exit(1);
+            sim_fail(h.f.sim, SIM_SYNC, k, SQLITE_IOERR_FSYNC, false);
+            for (; h.step < STEPS; h.step++) {
+                struct talk t = plan(h.step);
+                if (fix_save(&h.f, &t, NULL, NULL, NULL) < 0)
+                    _exit(2);
+                /* A save that came after the failure would say so here. */
+                if (write(p[1], sim_fired(h.f.sim) ? "!" : "a", 1) != 1)
+                    _exit(3);
+            }
+            _exit(0);
+        }
+        close(p[1]);
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        ssize_t n = read(p[0], acks, sizeof acks);
+        close(p[0]);
+        assert_true(WIFEXITED(status));
+        for (ssize_t i = 0; i < n; i++)
+            assert_int_equal(acks[i], 'a');
+        if (WEXITSTATUS(status) == 0)
+            break;
+        assert_int_equal(WEXITSTATUS(status), 74);
+        ends++;
+    }
+    print_message("sync error: the process ended with 74 at each of %d syncs\n", ends);
+    assert_true(ends > 15);
+}
+
 /* A read that fails refuses, and never passes for "not there" or for other bytes. */
 static void error_at_every_read(void **state)
 {
@@ -399,6 +444,7 @@ int main(void)
         cmocka_unit_test(full_after_half_a_write),
         cmocka_unit_test(error_at_every_write),
         cmocka_unit_test(error_at_every_sync),
+        cmocka_unit_test(sync_error_ends_the_process),
         cmocka_unit_test(error_at_every_read),
         cmocka_unit_test(red_journal_in_memory),
         cmocka_unit_test(red_syncs_off),

@@ -580,6 +580,7 @@ static void unclean_stop_is_verified(void **state)
     spoil(&f, "UPDATE payload SET data=zeroblob(65536) WHERE block_id=10");
     while (store_scrub(f.s, NULL) == 1)
         ;
+    assert_int_equal(db_mark_get(f.s, "clean"), 10);
     assert_int_equal(store_quarantine(f.s, NULL), 1); /* the scrub found it before a restore did */
     assert_int_equal(restored(&f, &t, &kv), 640);
     assert_int_equal(kv, 576);
@@ -647,6 +648,67 @@ static void min_free_is_kept(void **state)
     assert_int_equal(restored(&f, &t, &kv), 640);
     f.avail = 400 << 20;
     saved(&f, &big, NULL, NULL);
+    fix_fini(&f);
+}
+
+static void free_space_is_given_back(void **state)
+{
+    struct fix f;
+    struct vt_err err;
+    fix_init(&f, true);
+    opened(&f);
+    struct talk big = talk_of(62, 64 * 400), small = talk_of(63, 64);
+    saved(&f, &big, NULL, NULL);
+    small.slot = 1;
+    saved(&f, &small, NULL, NULL);
+    uint64_t before = space_file(f.s);
+    f.time.wall += VT_SEC(31ull * 86400); /* both are idle for a month, one is used again */
+    f.time.mono += VT_SEC(31ull * 86400);
+    small.n_items = 128;
+    small.reason = CKPT_AUTOSAVE;
+    small.tenant = "u";
+    saved(&f, &small, NULL, NULL);
+    while (store_collect(f.s, true, &err) == 1)
+        ;
+    assert_int_equal(db_int(f.s, "SELECT count(*) FROM head WHERE tenant='t'", NULL), 0);
+    while (store_idle(f.s, &err) == 1)
+        ;
+    assert_true(space_file(f.s) < before / 4);
+    assert_int_equal(fix_check(&f, true), 0);
+    fix_fini(&f);
+}
+
+/* The two-weekly pass over all blocks finds what nobody reads; the weekly check reads the rest. */
+static void upkeep_finds_damage(void **state)
+{
+    struct fix f;
+    struct vt_err err;
+    struct store_facts facts;
+    fix_init(&f, true);
+    opened(&f);
+    struct talk t = talk_of(64, 640);
+    saved(&f, &t, NULL, NULL);
+    fix_close(&f, true);
+    opened(&f);
+    spoil(&f, "UPDATE payload SET data=zeroblob(65536) WHERE block_id=3");
+    while (store_scrub(f.s, &err) == 1)
+        ;
+    store_facts(f.s, &facts);
+    assert_int_equal(facts.bad_found, 0); /* not due */
+    f.time.wall += VT_SEC(15ull * 86400);
+    f.time.mono += VT_SEC(15ull * 86400);
+    while (store_scrub(f.s, &err) == 1)
+        ;
+    store_facts(f.s, &facts);
+    assert_int_equal(facts.bad_found, 1);
+    while (store_idle(f.s, &err) == 1)
+        ;
+    assert_int_equal(db_int(f.s, "SELECT nkv FROM manifest", NULL), 128);
+    f.time.mono += VT_SEC(700); /* idle long enough for the weekly check */
+    while (store_idle(f.s, &err) == 1)
+        ;
+    assert_true(db_mark_get(f.s, "checked") > (int64_t)VT_SEC(1700000000));
+    assert_int_equal(fix_check(&f, true), 0);
     fix_fini(&f);
 }
 
@@ -764,6 +826,8 @@ int main(void)
         cmocka_unit_test(unclean_stop_is_verified),
         cmocka_unit_test(quota_evicts_in_order),
         cmocka_unit_test(min_free_is_kept),
+        cmocka_unit_test(free_space_is_given_back),
+        cmocka_unit_test(upkeep_finds_damage),
         cmocka_unit_test(launches),
         cmocka_unit_test(salts),
         cmocka_unit_test(engine_lies_are_refused),

@@ -412,7 +412,7 @@ static int read_args(struct worker *w, int argc, char **argv, worker_extra extra
 static int start(struct worker *w, struct vt_err *err)
 {
     /* The filter comes before every thread, the signal mask of vt_child_new before those that the loop and NNG start. */
-    if (sandbox_enter(err) < 0)
+    if (vt_sandbox_enter(err) < 0)
         return -1;
     sigset_t mask;
     sigemptyset(&mask);

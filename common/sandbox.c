@@ -18,7 +18,7 @@ static int add_rules(scmp_filter_ctx f)
     return rc != 0 ? rc : seccomp_load(f);
 }
 
-int sandbox_enter(struct vt_err *err)
+int vt_sandbox_enter(struct vt_err *err)
 {
     if (setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0}) < 0)
         return vt_fail_errno(err, VT_E_OS, "core size limit");
