@@ -34,7 +34,7 @@ def ready(m):
 
 
 def ask(m, n, stream=False, timeout=120):
-    body = json.dumps({'prompt': PROMPT, 'max_tokens': n, 'temperature': 0, 'stream': stream})
+    body = json.dumps({'prompt': PROMPT, 'max_tokens': n, 'temperature': 0, 'stream': stream, 'ignore_eos': True})
     return ('curl', '-sS', '-N', '--max-time', str(timeout), '-H', 'Content-Type: application/json', '-d', body,
             URL + '/v1/completions')
 
@@ -84,7 +84,7 @@ def test_ctl_and_ready_unit(machine):
 
 
 def test_kill_engine_mid_stream(machine, tmp_path):
-    n = 400
+    n = 1500
     ref = json.loads(machine.run(*ask(machine, n)).stdout)['choices'][0]['text']
     engine = machine.pids('vitriol-engine')
     assert len(engine) == 1
