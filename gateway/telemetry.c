@@ -306,7 +306,8 @@ void telemetry_write(const struct telemetry *t, struct vt_metrics *m, bool compa
         else if (!told_apart(rows[i].num))
             write_own(t, m, &rows[i]);
     }
-    if (!compat)
-        write_children(t, m);
+    if (compat)
+        return;
+    write_children(t, m);
     write_restarts(t, m);
 }

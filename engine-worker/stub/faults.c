@@ -17,6 +17,12 @@ static void hang(void)
         stub_sleep_us(1000000);
 }
 
+/* One generation takes the file away, so that the ones after it are healthy. */
+static bool still_due(const struct stub_opts *o)
+{
+    return o->once[0] == 0 || unlink(o->once) == 0;
+}
+
 /* A process that leaves the group and outlives its parent, unless somebody looks for it. */
 static void fork_grandchild(void)
 {
@@ -31,7 +37,7 @@ void stub_fault_load(struct eng *e, uint32_t tick, uint32_t of)
 {
     if (tick == 0 && e->o.grandchild)
         fork_grandchild();
-    if (e->o.stall_load >= 0 && tick * 100 >= (uint32_t)e->o.stall_load * of)
+    if (e->o.stall_load >= 0 && tick * 100 >= (uint32_t)e->o.stall_load * of && still_due(&e->o))
         hang();
     for (int i = 0; e->o.flood_log && i < 20000; i++)
         fprintf(stderr, "vitriol-stub: info: line %d of a flood that no log should have to take\n", i);
@@ -40,14 +46,15 @@ void stub_fault_load(struct eng *e, uint32_t tick, uint32_t of)
 void stub_fault_token(struct eng *e, const struct stub_req *r)
 {
     const struct stub_opts *o = &e->o;
-    if (o->exit0_after != 0 && e->tokens >= o->exit0_after)
+    if (o->exit0_after != 0 && e->tokens >= o->exit0_after && still_due(o))
         _exit(0);
-    if ((o->segv_at != 0 && e->tokens >= o->segv_at) || r->crash) {
+    if (((o->segv_at != 0 && e->tokens >= o->segv_at) || r->crash) && still_due(o)) {
         signal(SIGSEGV, SIG_DFL);
         raise(SIGSEGV);
     }
-    if ((o->hang_step != 0 && e->tokens >= o->hang_step) ||
-        (o->heartbeat_only != 0 && e->tokens >= o->heartbeat_only))
+    bool hangs = (o->hang_step != 0 && e->tokens >= o->hang_step) ||
+                 (o->heartbeat_only != 0 && e->tokens >= o->heartbeat_only);
+    if (hangs && still_due(o))
         hang();
 }
 

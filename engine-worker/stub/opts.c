@@ -46,6 +46,7 @@ static int text_option(const char *key, const char *value, struct stub_opts *o, 
         char *out;
         size_t size;
     } list[] = {{"script", o->script, sizeof o->script},
+                {"once", o->once, sizeof o->once},
                 {"crash-on", o->crash_on, sizeof o->crash_on},
                 {"drop-option", f->drop_option, sizeof f->drop_option},
                 {"lie-effective", f->lie_effective, sizeof f->lie_effective}};

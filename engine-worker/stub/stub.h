@@ -17,6 +17,7 @@ struct stub_opts {
     bool hybrid;                 /* hybrid */
     uint32_t vocab_lo, vocab_hi; /* vocab=LO-HI: range of ids that are generated */
     char script[256];            /* script=FILE: ids to generate, then end of sequence */
+    char once[256]; /* once=FILE: exits, signals and hangs happen only where FILE can be removed first */
     uint64_t exit0_after, segv_at, hang_step, heartbeat_only, nan_at,
         device_sticky;        /* counts of tokens; 0: never */
     uint32_t slow_prefill_ms; /* slow-prefill=MS a step */

@@ -95,6 +95,18 @@ def test_metrics(app):
         assert line.startswith('#') or ('nan' not in line.lower() and 'inf' not in line.split()[-1].lower()), line
 
 
+def test_metrics_format(app):
+    """Each family once, its samples together, no sample twice."""
+    text = get(app.port, '/metrics').read().decode()
+    families = [ln.split()[2] for ln in text.splitlines() if ln.startswith('# TYPE')]
+    assert len(families) == len(set(families)), [f for f in families if families.count(f) > 1]
+    samples = [ln.rsplit(' ', 1)[0] for ln in text.splitlines() if ln and not ln.startswith('#')]
+    assert len(samples) == len(set(samples)), [s for s in samples if samples.count(s) > 1]
+    order = [s.split('{')[0] for s in samples]
+    runs = [n for i, n in enumerate(order) if i == 0 or order[i - 1] != n]
+    assert len(runs) == len(set(runs)), [n for n in runs if runs.count(n) > 1]
+
+
 def test_unknown_route_and_method(app):
     r = get(app.port, '/nothing')
     r.read()

@@ -275,9 +275,9 @@ def test_option_not_applied_fails_the_launch(make):
 
 
 def test_lie_about_an_option_fails_the_launch(make):
-    a = make(engine='stub', stub_args='lie-effective=engine.ctx_tokens', sets=SETS, wait=False)
+    a = make(engine='stub', stub_args='lie-effective=engine.ubatch_tokens', sets=SETS, wait=False)
     c = wait_for('failed', lambda: _failed(a), 20)
-    assert 'engine.ctx_tokens' in c['detail'], c
+    assert 'engine.ubatch_tokens' in c['detail'], c
 
 
 def _failed(a):
