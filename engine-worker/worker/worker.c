@@ -86,8 +86,8 @@ static void on_placed(void *arg, uint32_t slot, const uint32_t *ids, size_t n_id
     if (checkpoint_placed(w->checkpoint, slot, ids, n_ids, reused))
         return;
     snprintf(text, sizeof text, "%u", slot);
-    vt_log(w->log, VT_LOG_WARNING, "slot %u was restored, but a request that continues it reused %u tokens only", slot,
-           reused);
+    vt_log(w->log, VT_LOG_WARNING,
+           "slot %u was restored, but a request that continues it reused %u tokens only", slot, reused);
     vt_child_note(w->child, VT_NOTE_RESTORE_USELESS, "slot", text);
 }
 
@@ -249,15 +249,16 @@ static int on_tick(sd_event_source *src, uint64_t usec, void *arg)
 
 static int simd_of(const char *name, struct vt_err *err)
 {
+    static const char *const names[] = {
+        [BE_REF] = "ref", [BE_SSE2] = "sse2", [BE_AVX] = "avx", [BE_AVX2] = "avx2", [BE_AVX512] = "avx512"};
     if (strcmp(name, "auto") == 0)
         return -1;
     for (int s = BE_REF; s <= BE_AVX512; s++) {
-        if (strcmp(name, be_simd_name((enum be_simd)s)) == 0)
+        if (strcmp(name, names[s]) == 0)
             return s;
     }
-    return vt_fail(err, VT_E_CONFIG, "engine.simd = %s: auto, ref, sse2, avx, avx2 or avx512 are possible",
-                   name) -
-           1;
+    vt_fail(err, VT_E_CONFIG, "engine.simd = %s: auto, ref, sse2, avx, avx2 or avx512 are possible", name);
+    return -2;
 }
 
 static int start_load(struct worker *w, struct vt_err *err)
