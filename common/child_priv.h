@@ -77,6 +77,7 @@ int vt_timer(sd_event *ev, sd_event_source **src, uint64_t after_us, sd_event_ti
 /* Decides what to do with a frame of an unknown type: 0 drop, -1 end the link. */
 int vt_unknown(struct vt_child *c, const struct vt_frame *f);
 /* Logs the first bytes (the envelope, no content) of a frame that was refused. */
-void vt_bad_frame(struct vt_child *c, const char *where, const uint8_t *buf, size_t len, const struct vt_err *why);
+void vt_bad_frame(struct vt_child *c, const char *where, const uint8_t *buf, size_t len,
+                  const struct vt_err *why);
 
 #endif

@@ -36,7 +36,7 @@ static inline uint64_t vt_wall(const struct vt_clock *c)
     return c->wall(c->arg);
 }
 
-#define VT_MS(n) ((uint64_t)(n) * 1000u)
-#define VT_SEC(n) ((uint64_t)(n) * 1000000u)
+#define VT_MS(n)  ((uint64_t)(n)*1000u)
+#define VT_SEC(n) ((uint64_t)(n)*1000000u)
 
 #endif

@@ -58,13 +58,13 @@ enum vt_code {
     /* anything else */
     VT_E_INTERNAL = 900,
     VT_E_NOMEM = 901,
-    VT_E_CONFIG = 902,  /* exit 78 */
-    VT_E_PAYLOAD = 903, /* exit 65: the file is there and wrong */
-    VT_E_NO_INPUT = 904, /* exit 66: the file is not there */
-    VT_E_USAGE = 905,   /* exit 64 */
-    VT_E_PERM = 906,    /* exit 77 */
+    VT_E_CONFIG = 902,      /* exit 78 */
+    VT_E_PAYLOAD = 903,     /* exit 65: the file is there and wrong */
+    VT_E_NO_INPUT = 904,    /* exit 66: the file is not there */
+    VT_E_USAGE = 905,       /* exit 64 */
+    VT_E_PERM = 906,        /* exit 77 */
     VT_E_UNAVAILABLE = 907, /* exit 69 */
-    VT_E_OS = 908,      /* exit 71 */
+    VT_E_OS = 908,          /* exit 71 */
 };
 
 /* Exit codes of every program. */

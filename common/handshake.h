@@ -18,8 +18,8 @@ struct vt_hello {
 
 /* Fill and end the frame; -1 as vt_enc_end. link: of the sender, 0 while it has none. */
 int vt_hello_pack(struct vt_enc *e, const struct vt_hello *h, uint32_t link, struct vt_err *err);
-int vt_welcome_pack(struct vt_enc *e, const uint8_t instance[16], uint32_t beat_ms, uint32_t max_frame, uint32_t link,
-                    struct vt_err *err);
+int vt_welcome_pack(struct vt_enc *e, const uint8_t instance[16], uint32_t beat_ms, uint32_t max_frame,
+                    uint32_t link, struct vt_err *err);
 int vt_reject_pack(struct vt_enc *e, const struct vt_err *why, uint32_t link, struct vt_err *err);
 
 /* 0, or -1 with its own code for each fault: 103 no common version or another build, 105 role, name, generation or pid,

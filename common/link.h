@@ -16,8 +16,8 @@
 #include <systemd/sd-event.h>
 
 #define VT_NONCE_LEN 16
-#define VT_NONCE_FD 3
-#define VT_HTTP_FD0 4
+#define VT_NONCE_FD  3
+#define VT_HTTP_FD0  4
 
 struct vt_child_args {
     const char *name; /* borrowed from argv */
@@ -58,9 +58,9 @@ struct vt_child_ops {
  * rule: SIGTERM, SIGINT and SIGHUP are obeyed only when the parent is gone, else they become a NOTE. Blocks these signals
  * and ignores SIGPIPE, so it comes before any thread. Files and sockets of links are made below the lifeline's folder only.
  * ev, log and clock are borrowed. When the supervisor refuses the child, the loop ends with exit code 76. */
-int vt_child_new(struct vt_child **out, sd_event *ev, const struct vt_child_args *a, const char *role, uint64_t caps,
-                 const struct vt_child_ops *ops, void *arg, struct vt_log *log, const struct vt_clock *clock,
-                 struct vt_err *err);
+int vt_child_new(struct vt_child **out, sd_event *ev, const struct vt_child_args *a, const char *role,
+                 uint64_t caps, const struct vt_child_ops *ops, void *arg, struct vt_log *log,
+                 const struct vt_clock *clock, struct vt_err *err);
 void vt_child_free(struct vt_child *c);
 
 /* An encoder for the lifeline: vt_child_begin, fill, vt_child_send. One frame at a time. */
@@ -98,14 +98,28 @@ void vt_link_fail(struct vt_link *l, const struct vt_err *why);
 
 /* Events of NOTE. */
 enum {
-    VT_NOTE_SIGNAL = 1,          /* signal=…: somebody sent a signal that only the supervisor's death gives meaning */
+    VT_NOTE_SIGNAL = 1, /* signal=…: somebody sent a signal that only the supervisor's death gives meaning */
     VT_NOTE_RESTORE_USELESS = 2, /* slot=…: a request that continues a restored slot reused nothing of it */
     VT_NOTE_PEER_STUCK = 3,      /* link=…: the peer does not read */
 };
 
 /* Phases of a loading engine, key `phase` of PHASE. */
-enum { VT_PHASE_WEIGHTS = 1, VT_PHASE_KV = 2, VT_PHASE_GRAPHS = 3, VT_PHASE_RESTORE = 4, VT_PHASE_SELFTEST = 5 };
-enum { VT_ORDER_DRAIN = 1, VT_ORDER_PARK_ALL, VT_ORDER_EXPORT, VT_ORDER_QUIESCE, VT_ORDER_CONTINUE, VT_ORDER_STOP,
-       VT_ORDER_LEVEL, VT_ORDER_CANARY };
+enum {
+    VT_PHASE_WEIGHTS = 1,
+    VT_PHASE_KV = 2,
+    VT_PHASE_GRAPHS = 3,
+    VT_PHASE_RESTORE = 4,
+    VT_PHASE_SELFTEST = 5
+};
+enum {
+    VT_ORDER_DRAIN = 1,
+    VT_ORDER_PARK_ALL,
+    VT_ORDER_EXPORT,
+    VT_ORDER_QUIESCE,
+    VT_ORDER_CONTINUE,
+    VT_ORDER_STOP,
+    VT_ORDER_LEVEL,
+    VT_ORDER_CANARY
+};
 
 #endif

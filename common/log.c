@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define QUEUE_LEN 512
+#define QUEUE_LEN  512
 #define MAX_FIELDS 16
 
 struct record {

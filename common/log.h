@@ -26,7 +26,8 @@ struct vt_log *vt_log_new(const char *name, enum vt_sink sink, enum vt_level max
 void vt_log_free(struct vt_log *log);
 
 /* log may be NULL: then nothing happens. */
-void vt_log(struct vt_log *log, enum vt_level level, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void vt_log(struct vt_log *log, enum vt_level level, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 
 /* A structured record: fields are NULL-terminated pairs of (name, value) strings; names without the VITRIOL_ prefix and in
  * upper case, e.g. vt_log_ev(l, VT_LOG_NOTICE, "child-ready", "engine0 is ready", "CHILD", "engine0", "GEN", "3", NULL). */

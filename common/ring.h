@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define VT_RING_SLOTS 32
+#define VT_RING_SLOTS     32
 #define VT_RING_SLOT_SIZE (1u << 20)
 
 struct vt_ring {

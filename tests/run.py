@@ -48,6 +48,11 @@ def sh(argv, log, **kw):
     return rc == 0
 
 
+def log_of(tree, what):
+    """Where a build tree's logs go: into the release tree, which is never removed here."""
+    return os.path.join(BUILD, '%s.%s.log' % (os.path.basename(tree), what))
+
+
 def setup(tree, options, env=None):
     """Makes a build tree once; rebuilds it from nothing when the clone has moved."""
     mark = os.path.join(tree, '.top')
@@ -57,7 +62,7 @@ def setup(tree, options, env=None):
                 shutil.rmtree(tree)
     if os.path.exists(os.path.join(tree, 'build.ninja')):
         return True
-    if not sh(['meson', 'setup', tree, TOP] + options, tree + '.setup.log', env=dict(os.environ, **(env or {}))):
+    if not sh(['meson', 'setup', tree, TOP] + options, log_of(tree, 'setup'), env=dict(os.environ, **(env or {}))):
         return False
     with open(mark, 'w') as f:
         f.write(TOP)
@@ -96,7 +101,7 @@ def stage_asan():
     c, tree = Counts(), os.path.join(TOP, 'build-asan')
     # gcc warns of things that its sanitizers put there themselves; the release build has -Werror
     if not setup(tree, ['-Db_sanitize=address,undefined', '-Dbuildtype=debugoptimized', '-Db_lundef=false', '-Dwerror=false']) or \
-            not sh(['ninja', '-C', tree], tree + '.log'):
+            not sh(['ninja', '-C', tree], log_of(tree, 'build')):
         c.fail('build with ASan and UBSan')
         return c
     return meson_tests(tree, ['unit'], SAN_ENV, 'asan: ')
@@ -114,7 +119,7 @@ def stage_fuzz():
         c.fail('no fuzz target')
         return c
     rel = [os.path.relpath(path, tree) for _, path in targets]
-    if not sh(['ninja', '-C', tree] + rel, tree + '.log'):
+    if not sh(['ninja', '-C', tree] + rel, log_of(tree, 'build')):
         c.fail('fuzz build')
         return c
     work = os.path.join(tree, 'work')

@@ -373,7 +373,8 @@ void checkpoint_load_named(struct checkpoint *c, uint32_t slot, const char *tena
     queue_named(c, &op);
 }
 
-bool checkpoint_placed(struct checkpoint *c, uint32_t slot, const uint32_t *ids, size_t n_ids, uint32_t reused)
+bool checkpoint_placed(struct checkpoint *c, uint32_t slot, const uint32_t *ids, size_t n_ids,
+                       uint32_t reused)
 {
     struct slot_mark *m = &c->mark[slot % MAX_SLOTS];
     uint32_t same = 0, n = m->n_restored;

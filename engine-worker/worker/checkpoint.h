@@ -57,7 +57,8 @@ void checkpoint_load_named(struct checkpoint *c, uint32_t slot, const char *tena
 /* At load: the newest heads first, for at most max_us. Result: tokens. */
 void checkpoint_restore(struct checkpoint *c, uint64_t max_us, checkpoint_done done, void *arg);
 /* A request was placed. False: it continues what was restored into that slot, and yet reused nothing worth a restore. */
-bool checkpoint_placed(struct checkpoint *c, uint32_t slot, const uint32_t *ids, size_t n_ids, uint32_t reused);
+bool checkpoint_placed(struct checkpoint *c, uint32_t slot, const uint32_t *ids, size_t n_ids,
+                       uint32_t reused);
 /* A client emptied the slot: its next, shorter save may replace the head. */
 void checkpoint_erased(struct checkpoint *c, uint32_t slot);
 

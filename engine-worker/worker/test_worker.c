@@ -241,7 +241,8 @@ static void test_faults_of_the_load(void **state)
     struct got *g = rig_wait(&rig, &rig.life, VT_F_READY, 0, 5000);
     char text[16];
     assert_null(vt_map_get_str(vt_frame_map(&g->f, VT_READY_EFFECTIVE), "engine.slots"));
-    vt_obj_str(vt_map_get_str(vt_frame_map(&g->f, VT_READY_EFFECTIVE), "engine.ctx_tokens"), text, sizeof text);
+    vt_obj_str(vt_map_get_str(vt_frame_map(&g->f, VT_READY_EFFECTIVE), "engine.ctx_tokens"), text,
+               sizeof text);
     assert_string_equal(text, "lie");
     got_free(g);
 }

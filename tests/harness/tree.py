@@ -13,6 +13,8 @@ def files(ends=(), under=None):
         rel = os.path.relpath(root, TOP)
         dirs[:] = sorted(d for d in dirs if d not in SKIP and not (rel == '.' and d.startswith('build')))
         for n in sorted(set(names) - SKIP):
+            if rel == '.' and n.startswith('build'):
+                continue  # logs of builds
             path = os.path.normpath(os.path.join(rel, n))
             if (not ends or n.endswith(tuple(ends))) and (under is None or path.split(os.sep)[0] in under):
                 out.append(path)

@@ -91,6 +91,11 @@ def test_links_of_documents():
     assert not bad, bad
 
 
+def test_config_reference_is_current():
+    want = subprocess.check_output([os.path.join(BUILD, 'common', 'vt-config-reference')], text=True)
+    assert read('docs/CONFIG_REFERENCE.md') == want, 'run: build/common/vt-config-reference > docs/CONFIG_REFERENCE.md'
+
+
 def test_packages_file_is_plain():
     for line in read('deps/packages.txt').splitlines():
         assert re.fullmatch(r'(#.*|(test: )?[a-z0-9][a-z0-9.+-]*)', line), line
