@@ -7,6 +7,7 @@
 #include "http/dispatch.h"
 #include "http/error.h"
 #include "sandbox.h"
+#include "series.h"
 #include "telemetry.h"
 
 #include <fcntl.h>
@@ -136,6 +137,13 @@ static void send_stats(struct gateway *gw)
     vt_enc_u64(e, VT_GW_STATS_OPEN, open);
     vt_enc_u64(e, VT_GW_STATS_HELD, held);
     vt_enc_u64(e, VT_GW_STATS_QUEUE_OLDEST_MS, oldest ? (now_us(gw) - oldest) / 1000 : 0);
+    vt_enc_map(e, VT_GW_STATS_COUNTERS, 3);
+    vt_enc_put_u64(e, VT_SERIES_GW_HELD);
+    vt_enc_put_u64(e, gw->router.held_total);
+    vt_enc_put_u64(e, VT_SERIES_GW_RESUMED);
+    vt_enc_put_u64(e, gw->router.resumed_total);
+    vt_enc_put_u64(e, VT_SERIES_GW_INTERRUPTED);
+    vt_enc_put_u64(e, gw->router.interrupted_total);
     vt_child_send(gw->child);
 }
 

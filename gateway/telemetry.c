@@ -299,7 +299,8 @@ void telemetry_write(const struct telemetry *t, struct vt_metrics *m, bool compa
     const struct vt_series_row *rows = vt_series_rows(&n);
     for (size_t i = 0; i < n; i++) {
         bool is_compat = strncmp(rows[i].name, "llamacpp:", 9) == 0;
-        if (rows[i].num >= MAX_SERIES || is_compat != compat)
+        /* The gateway's own are written by who counts them. */
+        if (rows[i].num >= VT_SERIES_GW_HELD || is_compat != compat)
             continue;
         if (compat)
             write_compat(t, m, &rows[i]);

@@ -51,8 +51,7 @@ void http_wake(struct http_req *r)
     if (!r->suspended)
         return;
     r->suspended = false;
-    MHD_resume_connection(r->c);
-    sd_event_source_set_enabled(r->s->kick, SD_EVENT_ONESHOT);
+    MHD_resume_connection(r->c); /* wakes the library's own descriptor */
 }
 
 void http_sleep(struct http_req *r)
