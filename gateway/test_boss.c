@@ -440,6 +440,12 @@ static void child(struct boss *b, int nonce, int http, const char *const *sets)
     _exit(127);
 }
 
+static void tidy(void)
+{
+    unlink(test_model(dir));
+    rmdir(dir);
+}
+
 void boss_start(struct boss *b, const char *const *sets)
 {
     static int serial;
@@ -449,6 +455,7 @@ void boss_start(struct boss *b, const char *const *sets)
         snprintf(dir, sizeof dir, "/tmp/vtgw-XXXXXX");
         assert_non_null(mkdtemp(dir));
         test_model(dir);
+        atexit(tidy);
     }
     memset(b, 0, sizeof *b);
     b->stop_at = UINT64_MAX;
