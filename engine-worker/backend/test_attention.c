@@ -8,14 +8,32 @@ struct seq {
     int32_t len;
     float *q, *k, *v;
     uint16_t *kp[MAX_PAGES], *vp[MAX_PAGES];
+    struct guard kg[MAX_PAGES], vg[MAX_PAGES];
 };
 
-static uint16_t *new_page(int64_t n)
+static uint16_t *new_page(struct guard *g, int64_t n)
 {
-    uint16_t *p = malloc((size_t)n * sizeof *p);
+    *g = guard_new(NULL, (size_t)n * sizeof(uint16_t));
+    uint16_t *p = g->p;
     for (int64_t i = 0; i < n; i++)
         p[i] = 0x7e00;
     return p;
+}
+
+static void new_pages(struct seq *s)
+{
+    for (int i = 0; i < MAX_PAGES; i++) {
+        s->kp[i] = new_page(&s->kg[i], (int64_t)s->a.n_kv_head * BE_PAGE * s->a.d);
+        s->vp[i] = new_page(&s->vg[i], (int64_t)s->a.n_kv_head * BE_PAGE * s->a.dv);
+    }
+}
+
+static void free_pages(struct seq *s)
+{
+    for (int i = 0; i < MAX_PAGES; i++) {
+        guard_free(&s->kg[i]);
+        guard_free(&s->vg[i]);
+    }
 }
 
 static struct seq seq_new(struct be_attn a, int32_t len)
@@ -24,10 +42,7 @@ static struct seq seq_new(struct be_attn a, int32_t len)
     s.q = rng_floats((int64_t)len * a.n_head * a.d, 1.0f);
     s.k = rng_floats((int64_t)len * a.n_kv_head * a.d, 1.0f);
     s.v = rng_floats((int64_t)len * a.n_kv_head * a.dv, 1.0f);
-    for (int i = 0; i < MAX_PAGES; i++) {
-        s.kp[i] = new_page((int64_t)a.n_kv_head * BE_PAGE * a.d);
-        s.vp[i] = new_page((int64_t)a.n_kv_head * BE_PAGE * a.dv);
-    }
+    new_pages(&s);
     return s;
 }
 
@@ -36,10 +51,7 @@ static void seq_free(struct seq *s)
     free(s->q);
     free(s->k);
     free(s->v);
-    for (int i = 0; i < MAX_PAGES; i++) {
-        free(s->kp[i]);
-        free(s->vp[i]);
-    }
+    free_pages(s);
 }
 
 static struct be_attn_run run_of(struct seq *s, int64_t row0, int32_t pos0, int64_t n)
@@ -142,10 +154,7 @@ static void chunks_and_neighbours_change_no_bit(void **state)
             float *out = malloc((size_t)(len * n_out) * sizeof *out);
             float *q2 = malloc((size_t)((len + 40) * n_q) * sizeof *q2);
             float *out2 = malloc((size_t)((len + 40) * n_out) * sizeof *out2);
-            for (int i = 0; i < MAX_PAGES; i++) {
-                chunked.kp[i] = new_page((int64_t)s.a.n_kv_head * BE_PAGE * s.a.d);
-                chunked.vp[i] = new_page((int64_t)s.a.n_kv_head * BE_PAGE * s.a.dv);
-            }
+            new_pages(&chunked);
             write_rows(one.b, &s, 0, len);
             write_rows(one.b, &other, 0, 300);
             struct be_attn_run whole = run_of(&s, 0, 0, len);
@@ -162,10 +171,7 @@ static void chunks_and_neighbours_change_no_bit(void **state)
                     fail_msg("%s shape %d: rows %d..%d differ when they come as a chunk beside %d others",
                              be_simd_name((enum be_simd)simd), k, p, p + n, beside);
             }
-            for (int i = 0; i < MAX_PAGES; i++) {
-                free(chunked.kp[i]);
-                free(chunked.vp[i]);
-            }
+            free_pages(&chunked);
             free(out);
             free(out2);
             free(q2);

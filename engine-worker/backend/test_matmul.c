@@ -53,9 +53,13 @@ static void check_against_double(int simd, uint32_t type, int64_t n_in, int64_t 
     struct be_weight w;
     struct rig r = rig_new(simd, 1);
     uint8_t *data = rng_weight(&w, type, n_in, n_out);
-    float *x = rng_floats(T * n_in, 2.0f), *y = malloc((size_t)(T * n_out) * sizeof *y),
-          *row = malloc((size_t)n_in * sizeof *row), *xx = exact_copy(x, T * n_in);
-    be_matmul(r.b, y, &w, xx, T);
+    float *x = rng_floats(T * n_in, 2.0f), *row = malloc((size_t)n_in * sizeof *row);
+    struct guard gx = guard_new(x, (size_t)(T * n_in) * sizeof *x),
+                 gy = guard_new(NULL, (size_t)(T * n_out) * sizeof *x),
+                 gw = guard_new(data, (size_t)n_out * ggml_row_bytes(type, (uint64_t)n_in));
+    const float *y = gy.p;
+    w.data = gw.p;
+    be_matmul(r.b, gy.p, &w, gx.p, T);
     for (int64_t o = 0; o < n_out; o++) {
         be_get_row(r.b, row, &w, o);
         for (int64_t t = 0; t < T; t++)
@@ -63,9 +67,10 @@ static void check_against_double(int simd, uint32_t type, int64_t n_in, int64_t 
     }
     free(data);
     free(x);
-    free(xx);
-    free(y);
     free(row);
+    guard_free(&gx);
+    guard_free(&gy);
+    guard_free(&gw);
     rig_free(&r);
 }
 

@@ -19,14 +19,17 @@ struct sample {
     int64_t T, n;
     float *x, *w;
     double *want;
+    struct guard gx, gw;
 };
 
 static struct sample sample_new(float scale)
 {
     struct sample s = {.T = 1 + rng_below(9), .n = 1 + rng_below(600)};
     float *x = rng_floats(s.T * s.n, scale), *w = rng_floats(s.n, 1.0f);
-    s.x = exact_copy(x, s.T * s.n);
-    s.w = exact_copy(w, s.n);
+    s.gx = guard_new(x, (size_t)(s.T * s.n) * sizeof *x);
+    s.gw = guard_new(w, (size_t)s.n * sizeof *w);
+    s.x = s.gx.p;
+    s.w = s.gw.p;
     s.want = malloc((size_t)(s.T * s.n) * sizeof *s.want);
     free(x);
     free(w);
@@ -35,8 +38,8 @@ static struct sample sample_new(float scale)
 
 static void sample_free(struct sample *s)
 {
-    free(s->x);
-    free(s->w);
+    guard_free(&s->gx);
+    guard_free(&s->gw);
     free(s->want);
 }
 
@@ -143,11 +146,12 @@ static void rope(int simd, struct be *b)
         int d = dims[k % 4], n_rot = k & 1 ? d : d / 2 / 2 * 2, heads = 1 + (int)rng_below(5);
         bool inter = k >= 4;
         int64_t T = 1 + rng_below(6), stride = heads * d + 3;
-        float *x = rng_floats(T * stride, 1.0f), *y = exact_copy(x, T * stride), freq[64];
+        float *x = rng_floats(T * stride, 1.0f), *y = malloc((size_t)(T * stride) * sizeof *y), freq[64];
         int32_t pos[6];
         struct be_rope r = {
             .n_rot = n_rot, .interleaved = inter, .freq = freq, .mscale = k & 2 ? 1.1f : 1.0f};
         double *want = malloc((size_t)(T * stride) * sizeof *want);
+        memcpy(y, x, (size_t)(T * stride) * sizeof *y);
         for (int i = 0; i < n_rot / 2; i++)
             freq[i] = powf(1e6f, -2.0f * (float)i / (float)n_rot);
         for (int64_t i = 0; i < T * stride; i++)

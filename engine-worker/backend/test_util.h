@@ -18,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 static uint64_t rng_state;
 
@@ -66,12 +67,29 @@ static inline float *rng_floats(int64_t n, float scale)
     return x;
 }
 
-/* Copies n floats to the end of an own allocation, so that the sanitizer sees a read beyond them. */
-static inline float *exact_copy(const float *x, int64_t n)
+/* Memory that ends exactly where a page without access begins: a kernel that reads or writes beyond dies at once. */
+struct guard {
+    void *map;
+    size_t len;
+    void *p;
+};
+
+static inline struct guard guard_new(const void *src, size_t n)
 {
-    float *y = malloc((size_t)n * sizeof *y);
-    memcpy(y, x, (size_t)n * sizeof *y);
-    return y;
+    size_t page = 4096, len = (n + page - 1) / page * page + page;
+    struct guard g = {.map = mmap(NULL, len, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
+                      .len = len};
+    assert_true(g.map != MAP_FAILED);
+    assert_int_equal(mprotect((char *)g.map + len - page, page, PROT_NONE), 0);
+    g.p = (char *)g.map + len - page - n;
+    if (src != NULL)
+        memcpy(g.p, src, n);
+    return g;
+}
+
+static inline void guard_free(struct guard *g)
+{
+    munmap(g->map, g->len);
 }
 
 static inline void put_f16(uint8_t *b, float f)
