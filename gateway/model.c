@@ -83,6 +83,8 @@ static int read_template(struct model *m, struct vt_err *err)
     /* A template that we cannot read costs chat, not the plain endpoints. */
     if (jinja_parse(&m->tmpl, s, n, &why))
         snprintf(m->tmpl_error, sizeof m->tmpl_error, "%.255s", why.text);
+    else
+        template_caps_find(m->tmpl, s, n, &m->caps);
     return 0;
 }
 

@@ -5,6 +5,7 @@
 
 #include "err.h"
 #include "gguf.h"
+#include "template/caps.h"
 #include "template/jinja.h"
 #include "tokenizer.h"
 
@@ -20,6 +21,7 @@ struct model {
     struct jinja *tmpl; /* NULL: the file has none, or it does not parse (tmpl_error) */
     char *tmpl_text;    /* NUL-terminated, NULL when there is none */
     char tmpl_error[256];
+    struct template_caps caps; /* what tmpl can show; all false without one */
     uint64_t n_ctx_train, n_embd, n_params, bytes;
     int64_t created;      /* wall seconds of the start */
     size_t longest_token; /* bytes */

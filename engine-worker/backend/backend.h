@@ -1,5 +1,5 @@
 /* Backend: the operations of a forward pass on batches of rows. ref.c is the plain C specification; the
- * vector versions must equal it within the bounds that tests/unit/test_backend.c states.
+ * vector versions must equal it within the bounds that test_*.c beside the code states.
  *
  * Shapes: a batch is T rows of float32, row-major, contiguous ([T][n]). A weight {n_in, n_out} is n_out rows
  * of n_in values in the file's own block layout.

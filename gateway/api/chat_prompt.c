@@ -74,7 +74,7 @@ static int fix_calls(json_t *calls, size_t at, bool objects, struct api_err *e)
     return 0;
 }
 
-static int fix_message(json_t *m, size_t i, bool objects, struct api_err *e)
+static int fix_message(json_t *m, size_t i, const struct template_caps *caps, struct api_err *e)
 {
     static const char *const roles[] = {"system", "developer", "user", "assistant", "tool"};
     const char *role = json_string_value(json_object_get(m, "role"));
@@ -89,7 +89,7 @@ static int fix_message(json_t *m, size_t i, bool objects, struct api_err *e)
     if (!known)
         return bad(e, i, ".role': must be system, developer, user, assistant or tool");
     bool assistant = strcmp(role, "assistant") == 0;
-    if (strcmp(role, "developer") == 0)
+    if (strcmp(role, "developer") == 0 && !caps->developer)
         json_object_set_new(m, "role", json_string("system"));
     if (calls && json_is_array(calls) && json_array_size(calls) == 0) {
         json_object_del(m, "tool_calls");
@@ -106,11 +106,11 @@ static int fix_message(json_t *m, size_t i, bool objects, struct api_err *e)
             return bad(e, i,
                        assistant ? "': an assistant message needs content or tool_calls"
                                  : ".content': is required");
-        json_object_set_new(m, "content", json_string(""));
+        json_object_set_new(m, "content", caps->null_content ? json_null() : json_string(""));
     }
     if (field(m, "reasoning") && !field(m, "reasoning_content"))
         json_object_set(m, "reasoning_content", field(m, "reasoning"));
-    return calls ? fix_calls(calls, i, objects, e) : 0;
+    return calls ? fix_calls(calls, i, caps->object_arguments, e) : 0;
 }
 
 static bool is_assistant(const json_t *m)
@@ -159,6 +159,20 @@ static int add_tools(json_t *vars, const json_t *body, struct api_err *e)
     return 0;
 }
 
+/* The template's own switches. What the request says in fields of its own cannot be said a second time here. */
+static int add_kwargs(json_t *vars, json_t *kw, struct api_err *e)
+{
+    static const char *const taken[] = {"messages", "tools", "add_generation_prompt", "bos_token",
+                                        "eos_token"};
+    for (size_t i = 0; i < sizeof taken / sizeof *taken; i++)
+        if (json_object_get(kw, taken[i]))
+            return api_fail(e, 400, "chat_template_kwargs",
+                            "Field 'chat_template_kwargs': '%s' is not a switch of the template", taken[i]);
+    if (json_object_update(vars, kw))
+        return api_fail(e, 500, NULL, "out of memory");
+    return 0;
+}
+
 static int add_thinking(json_t *vars, const json_t *body, struct api_err *e)
 {
     json_t *kw = field(body, "chat_template_kwargs");
@@ -166,8 +180,8 @@ static int add_thinking(json_t *vars, const json_t *body, struct api_err *e)
     bool think;
     if (kw && !json_is_object(kw))
         return api_fail(e, 400, "chat_template_kwargs", "Field 'chat_template_kwargs': must be an object");
-    if (kw)
-        json_object_update(vars, kw);
+    if (kw && add_kwargs(vars, kw, e))
+        return -1;
     int r = field_bool(body, "enable_thinking", &think, e);
     if (r < 0)
         return -1;
@@ -198,8 +212,6 @@ static json_t *token_string(const struct model *m, int32_t id)
 static json_t *variables(const struct model *mod, const json_t *body, json_t **prefill, struct api_err *e)
 {
     json_t *messages = field(body, "messages");
-    bool objects = mod->tmpl_text &&
-                   (strstr(mod->tmpl_text, "arguments|items") || strstr(mod->tmpl_text, "arguments | items"));
     bool generate = true;
     *prefill = NULL;
     if (!messages || !json_is_array(messages) || json_array_size(messages) == 0 ||
@@ -214,7 +226,7 @@ static json_t *variables(const struct model *mod, const json_t *body, json_t **p
         api_fail(e, 500, NULL, "out of memory");
         goto fail;
     }
-    json_array_foreach(list, i, m) if (fix_message(m, i, objects, e)) goto fail;
+    json_array_foreach(list, i, m) if (fix_message(m, i, &mod->caps, e)) goto fail;
     if (field_bool(body, "add_generation_prompt", &generate, e) < 0 || take_prefill(list, prefill, e))
         goto fail;
     json_object_set_new(vars, "add_generation_prompt", json_boolean(generate || *prefill));

@@ -56,6 +56,13 @@ def test_tokens_as_prompt_give_the_same_text(app):
     assert app.text(ids, 12) == app.text(PROMPT, 12)
 
 
+@pytest.mark.parametrize('key', ['messages', 'tools', 'add_generation_prompt', 'bos_token'])
+def test_template_switches_cannot_replace_the_request(app, key):
+    r = post(app.port, '/apply-template', {'messages': [{'role': 'user', 'content': 'Hi'}],
+                                           'chat_template_kwargs': {key: []}})
+    assert r.status == 400 and r.json()['error']['param'] == 'chat_template_kwargs', r.text
+
+
 def test_apply_template(app):
     p = post(app.port, '/apply-template', {'messages': [{'role': 'user', 'content': 'Hi'}]}).json()['prompt']
     assert p == '<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n'
