@@ -22,14 +22,14 @@ from harness import stream  # noqa: E402
 from harness.appliance import MODEL, Appliance, clean_env, program  # noqa: E402
 from harness.text import prose, short  # noqa: E402
 
-TICK = os.sysconf('SC_CLK_TCK')
-
 
 def cpu_s(pid):
-    """User and system time of a process, all threads, in seconds."""
-    with open('/proc/%d/stat' % pid) as f:
-        st = f.read().rpartition(')')[2].split()
-    return (int(st[11]) + int(st[12])) / TICK
+    """Time on a core of a process, all living threads, in seconds; the scheduler counts it in nanoseconds."""
+    total = 0
+    for task in os.listdir('/proc/%d/task' % pid):
+        with open('/proc/%d/task/%s/schedstat' % (pid, task)) as f:
+            total += int(f.read().split()[0])
+    return total / 1e9
 
 
 def rss_mib(pid):
@@ -202,14 +202,17 @@ def ms(v):
 
 def render(r):
     o = ['# Benchmarks', '', 'Written by `bench/run.py`; every figure was taken in one run on one machine.', '',
-         '- machine: ' + r['machine'], '- build: ' + r['build'], '- date: ' + r['date'], '']
+         '- machine: ' + r['machine'], '- build: ' + r['build'], '- date: ' + r['date'],
+         '- load average at the start: ' + r['load'] + (' (other work ran beside it: read these figures as upper bounds of time)'
+                                                      if float(r['load'].split()[0]) > 1 else ''), '']
     if 'engine' in r:
         o += ['## Engine', '', '`vitriol-tool bench -p 512 -n 128 -d 0,2048 -b 1,4 -t CORES`: medians over repeats, tokens per second,'
               ' all sequences together; depth is what is already in the window.', '',
               '| model | depth | sequences | prefill | decode |', '| --- | ---: | ---: | ---: | ---: |']
         for label, res in r['engine'].items():
             for x in res['results']:
-                o.append('| %s | %d | %d | %.0f | %.1f |' % (label, x['depth'], x['batch'], x['prefill_tps'], x['decode_tps']))
+                o.append('| %s | %d | %d | %.0f | %.1f |' % (label, x['depth'], x['batch'], x['prefill_tokens_per_s']['median'],
+                                                                    x['decode_tokens_per_s']['median']))
         o.append('')
     if 'start' in r:
         o += ['## Start', '', 'Start of vitriold to `/health` 200: median %s (%d starts, slowest %s).' % (
@@ -227,7 +230,7 @@ def render(r):
               ' %.0f bytes a token (recurrent snapshots included), the store process wrote %.0f (its `wchar`).' % (
                   x['new_tokens'], x['kv_bytes_per_token'], x['payload_bytes_per_token'], x['written_bytes_per_token']), '']
     if 'cpu' in r:
-        o += ['## CPU time for each streamed token', '', 'User and system time from /proc, all threads.', '',
+        o += ['## CPU time for each streamed token', '', 'Time on a core as the scheduler counts it, all threads.', '',
               '| clients | tokens/s | gateway | vitriold | store | engine |', '| --- | ---: | ---: | ---: | ---: | ---: |']
         for label, x in r['cpu'].items():
             u = x['us_per_token']
@@ -258,7 +261,9 @@ def main():
     ap.add_argument('--json', help='write the raw figures here')
     ap.add_argument('--out', default=os.path.join(TOP, 'docs', 'BENCHMARKS.md'))
     o = ap.parse_args()
-    r = {'machine': machine(), 'date': time.strftime('%Y-%m-%d'),
+    with open('/proc/loadavg') as f:
+        load = ' '.join(f.read().split()[:3])
+    r = {'machine': machine(), 'load': load, 'date': time.strftime('%Y-%m-%d'),
          'build': subprocess.check_output([program('vitriold'), '--version'], text=True).strip()}
     for name in o.only.split(','):
         print(name, '...', flush=True)
