@@ -52,7 +52,8 @@ void http_wake(struct http_req *r)
         return;
     r->suspended = false;
     MHD_resume_connection(r->c);
-    sd_event_source_set_enabled(r->s->kick, SD_EVENT_ONESHOT); /* no descriptor of the library's announces it */
+    sd_event_source_set_enabled(r->s->kick,
+                                SD_EVENT_ONESHOT); /* no descriptor of the library's announces it */
 }
 
 void http_sleep(struct http_req *r)
