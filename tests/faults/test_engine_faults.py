@@ -313,6 +313,9 @@ def test_grandchild_goes_with_the_engine(make):
     a.kill('engine0')
     wait_for('the grandchild is gone', lambda: not any(alive(k) for k in kids), 10)
     a.wait_ready()
+    kids = _descendants(a.child('engine0'))
+    assert kids and a.stop() == 0
+    wait_for('the next one went with the appliance', lambda: not any(alive(k) for k in kids), 10)
 
 
 def _descendants(pid):
