@@ -121,11 +121,11 @@ static void on_submit(struct boss *b, const struct vt_frame *f)
     struct boss_request *q = NULL;
     size_t n;
     b->submits++;
-    if (b->refuse_full) {
+    if (b->refuse) {
         vt_enc_begin(&b->enc, VT_F_REFUSED, f->id, b->link);
-        vt_enc_u64(&b->enc, VT_KEY_CODE, VT_E_QUEUE_FULL);
-        vt_enc_str(&b->enc, VT_KEY_TEXT, "the queue is full");
-        vt_enc_u64(&b->enc, VT_KEY_RETRY_MS, 2500);
+        vt_enc_u64(&b->enc, VT_KEY_CODE, (uint64_t)b->refuse);
+        vt_enc_str(&b->enc, VT_KEY_TEXT, "not now");
+        vt_enc_u64(&b->enc, VT_KEY_RETRY_MS, b->refuse == VT_E_QUEUE_FULL ? 2500 : 300);
         send_data(b);
         return;
     }
@@ -176,6 +176,16 @@ static void done(struct boss *b, struct boss_request *q, unsigned reason)
     vt_enc_put_u64(&b->enc, 5000);
     send_data(b);
     q->used = false;
+}
+
+void boss_park(struct boss *b, unsigned why)
+{
+    struct boss_request *q = boss_last(b);
+    vt_enc_begin(&b->enc, VT_F_PARKED, q->id, b->link);
+    vt_enc_u64(&b->enc, VT_PARKED_EMITTED, q->sent);
+    vt_enc_u64(&b->enc, VT_PARKED_WHY, why);
+    send_data(b);
+    done(b, q, 5);
 }
 
 static void put_top(struct vt_enc *e, uint32_t id, unsigned n)

@@ -43,7 +43,7 @@ struct boss {
     uint64_t stop_at;   /* sends no more than this many ids; UINT64_MAX: all, and DONE */
     uint64_t skip;      /* repeats this many ids in front of each TOKENS frame */
     bool mute;          /* accepts nothing */
-    bool refuse_full;
+    int refuse;         /* answers SUBMIT with this code */
     unsigned submits, cancels;
     struct boss_request req[BOSS_REQUESTS];
 };
@@ -57,6 +57,8 @@ void boss_relink(struct boss *b);
 /* The engine dies: its socket goes, INTERRUPTED and routes are told. */
 void boss_engine_dies(struct boss *b, bool resume);
 void boss_drop_link(struct boss *b);
+/* The engine lets go of its newest request (enum vt_park_why) and lives on. */
+void boss_park(struct boss *b, unsigned why);
 void boss_routes(struct boss *b, unsigned state);
 void boss_hold(struct boss *b, bool on);
 void boss_order(struct boss *b, unsigned verb, unsigned deadline_ms);

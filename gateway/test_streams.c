@@ -223,7 +223,7 @@ static void test_engine_refuses(void **state)
     struct reply r = {0};
     boss_start(&b, NULL);
     boss_engine_up(&b);
-    b.refuse_full = true;
+    b.refuse = VT_E_QUEUE_FULL;
     http_call(&b, &r, "POST", "/v1/chat/completions", NULL, chat_stream);
     assert_int_equal(r.status, 429);
     assert_non_null(strstr(r.head, "Retry-After: 3"));
@@ -293,6 +293,86 @@ static void test_client_that_never_reads(void **state)
     boss_stop(&b);
 }
 
+/* Parked by an engine that lives on: it goes on there at once, whatever the reason. */
+static void test_parked_goes_on(void **state)
+{
+    for (unsigned why = VT_PARK_ORDER; why <= VT_PARK_LOST; why++) {
+        struct boss b;
+        struct reply r = {0};
+        boss_start(&b, NULL);
+        boss_engine_up(&b);
+        b.answer = "let go and taken back";
+        b.stop_at = 6;
+        int s = http_dial(&b);
+        http_send(s, "POST", "/v1/chat/completions", NULL, chat_stream);
+        boss_run(&b, 100);
+        boss_park(&b, why);
+        b.stop_at = UINT64_MAX;
+        http_read(&b, s, &r, NULL, 2000);
+        check_stream(&r, b.answer);
+        assert_int_equal(b.submits, 2);
+        reply_free(&r);
+        close(s);
+        boss_stop(&b);
+    }
+}
+
+/* The engine refuses while it ends its work, and then stays after all; no route ever says so. */
+static void test_parked_by_an_order_taken_back(void **state)
+{
+    struct boss b;
+    struct reply r = {0};
+    boss_start(&b, NULL);
+    boss_engine_up(&b);
+    b.answer = "the order was taken back";
+    b.stop_at = 6;
+    int s = http_dial(&b);
+    http_send(s, "POST", "/v1/chat/completions", NULL, chat_stream);
+    boss_run(&b, 100);
+    b.refuse = VT_E_DRAINING;
+    boss_park(&b, VT_PARK_ORDER);
+    boss_run(&b, 1000);
+    assert_true(b.submits >= 2 && b.submits <= 5);
+    b.refuse = 0;
+    b.stop_at = UINT64_MAX;
+    http_read(&b, s, &r, NULL, 2000);
+    check_stream(&r, b.answer);
+    reply_free(&r);
+    close(s);
+    boss_stop(&b);
+}
+
+/* Parked because the client does not read: its place stays with others until it does. */
+static void test_parked_until_the_client_reads(void **state)
+{
+    struct boss b;
+    struct reply r = {0};
+    static char long_answer[901];
+    boss_start(&b, (const char *const[]){"gateway.resume_max_age_s=1", NULL});
+    boss_engine_up(&b);
+    for (size_t i = 0; i + 1 < sizeof long_answer; i++)
+        long_answer[i] = (char)('a' + i % 26);
+    b.answer = long_answer;
+    int fd = http_dial(&b), small = 8192, large = 1 << 20;
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+    http_send(fd, "POST", "/v1/chat/completions", NULL,
+              "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"stream\":true,\"logprobs\":true,"
+              "\"top_logprobs\":5,\"stream_options\":{\"include_usage\":true},\"timings_per_token\":true}");
+    boss_run(&b, 1000);
+    uint64_t before = boss_last(&b)->sent;
+    assert_true(before >= 256 && before < 900);
+    boss_park(&b, VT_PARK_SLOW_CLIENT);
+    boss_run(&b, 1500); /* longer than a request without an engine may wait */
+    assert_int_equal(b.submits, 1);
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &large, sizeof large);
+    http_read(&b, fd, &r, NULL, 20000);
+    check_stream(&r, long_answer);
+    assert_int_equal(b.submits, 2);
+    reply_free(&r);
+    close(fd);
+    boss_stop(&b);
+}
+
 static void test_drain(void **state)
 {
     struct boss b;
@@ -327,6 +407,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_engine_refuses),
         cmocka_unit_test(test_orphan),
         cmocka_unit_test(test_client_that_never_reads),
+        cmocka_unit_test(test_parked_goes_on),
+        cmocka_unit_test(test_parked_by_an_order_taken_back),
+        cmocka_unit_test(test_parked_until_the_client_reads),
         cmocka_unit_test(test_drain),
     };
     if (argc > 1)

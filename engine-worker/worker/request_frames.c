@@ -187,7 +187,10 @@ static int send_parked(const struct request *r, struct vt_link *l, struct vt_err
 {
     struct vt_enc *e = vt_link_begin(l, VT_F_PARKED, r->gid);
     vt_enc_u64(e, VT_PARKED_EMITTED, r->n);
-    vt_enc_u64(e, VT_PARKED_WHY, !r->park ? 1 : r->stalled_at != 0 ? 2 : 3);
+    vt_enc_u64(e, VT_PARKED_WHY,
+               !r->park             ? VT_PARK_ORDER
+               : r->stalled_at != 0 ? VT_PARK_SLOW_CLIENT
+                                    : VT_PARK_LOST);
     return vt_link_send(l, err);
 }
 

@@ -4,12 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OPEN_MAX        4096 /* requests that the core may hold */
-#define REMEMBER        1024 /* ended ones that are known by their rid */
-#define TABLE           (OPEN_MAX + REMEMBER)
-#define KEEP_IDS_US     VT_SEC(30)
-#define CREDIT_STALL_US VT_SEC(60)
-#define TOPS_MAX        20 /* alternatives kept for each token */
+#define OPEN_MAX    4096 /* requests that the core may hold */
+#define REMEMBER    1024 /* ended ones that are known by their rid */
+#define TABLE       (OPEN_MAX + REMEMBER)
+#define KEEP_IDS_US VT_SEC(30)
+#define TOPS_MAX    20 /* alternatives kept for each token */
 
 struct requests {
     struct requests_opts o;
@@ -526,7 +525,7 @@ static void tick_running(struct requests *rs, struct request *r, uint64_t now, b
     }
     if (r->stalled_at == 0)
         r->stalled_at = now;
-    else if (now - r->stalled_at > CREDIT_STALL_US && others_wait) {
+    else if (now - r->stalled_at > rs->o.credit_stall_us && others_wait) {
         r->park = true;
         tell_core(rs, CMD_CANCEL, r->handle, 0);
     }

@@ -15,7 +15,9 @@ struct requests_opts {
     const struct vt_clock *clock;
     struct vt_log *log;
     uint64_t orphan_us; /* how long requests of a lost link stay parked */
-    bool send_twice;    /* test: every TOKENS frame goes out twice */
+    /* A request without credit for this long leaves its slot when others wait. */
+    uint64_t credit_stall_us;
+    bool send_twice; /* test: every TOKENS frame goes out twice */
     /* A request has got its slot at once and reuses that many tokens of it. */
     void (*placed)(void *arg, uint32_t slot, const uint32_t *ids, size_t n_ids, uint32_t reused);
     void *arg;

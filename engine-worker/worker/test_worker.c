@@ -155,13 +155,9 @@ static void order_done(unsigned verb, uint64_t id, bool ok)
     got_free(g);
 }
 
-static const char *const small[] = {"engine.slots=2",
-                                    "engine.ctx_tokens=2048",
-                                    "engine.ubatch_tokens=128",
-                                    "store.turn_save_ms=100",
-                                    "engine.orphan_s=1",
-                                    "store.autosave_s=1",
-                                    NULL};
+static const char *const small[] = {
+    "engine.slots=2",    "engine.ctx_tokens=2048",  "engine.ubatch_tokens=128", "store.turn_save_ms=100",
+    "engine.orphan_s=1", "engine.credit_stall_s=1", "store.autosave_s=1",       NULL};
 
 static void up(const char *extra, bool with_store)
 {
@@ -387,6 +383,40 @@ static void test_credit(void **state)
     one(1, 100);
     tokens(1, 1, 12, 30);
     done(1, 2, 30);
+}
+
+/* Two clients that read nothing hold both slots: they give way to the ones that wait, and only then. */
+static void test_credit_stall_parks(void **state)
+{
+    (void)state;
+    up("rate=2000", false);
+    submit(&(struct ask){
+        .id = 1, .seed = 1, .n_prompt = 10, .max_new = 30, .slot = -1, .credit = 8, .rid = 0x61});
+    submit(&(struct ask){
+        .id = 2, .seed = 2, .n_prompt = 10, .max_new = 30, .slot = -1, .credit = 8, .rid = 0x62});
+    accepted(1, 0);
+    tokens(1, 1, 0, 8);
+    accepted(2, 0);
+    tokens(2, 2, 0, 8);
+    rig_turn(&rig, 2500);
+    assert_int_equal(rig_count(&rig.gw, VT_F_PARKED, 0), 0); /* nobody waits */
+    submit(&(struct ask){.id = 3, .seed = 3, .n_prompt = 10, .max_new = 20, .slot = -1, .rid = 0x63});
+    for (uint64_t id = 1; id <= 2; id++) {
+        struct got *g = rig_wait(&rig, &rig.gw, VT_F_PARKED, id, 5000);
+        assert_non_null(g);
+        assert_int_equal(vt_frame_u64(&g->f, VT_PARKED_EMITTED, 99), 8);
+        assert_int_equal(vt_frame_u64(&g->f, VT_PARKED_WHY, 99), VT_PARK_SLOW_CLIENT);
+        got_free(g);
+        done(id, 5, 8);
+    }
+    accepted(3, 0);
+    tokens(3, 3, 0, 20);
+    done(3, 2, 20);
+    submit(&(struct ask){
+        .id = 4, .seed = 1, .n_prompt = 10, .max_new = 30, .slot = -1, .rid = 0x61, .n_emitted = 8});
+    accepted(4, 0);
+    tokens(4, 1, 8, 30);
+    done(4, 2, 30);
 }
 
 static void attach(uint64_t id, uint8_t rid_byte, uint64_t next, bool found)
@@ -730,6 +760,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_teardown(test_double_send_and_logprobs, down),
         cmocka_unit_test_teardown(test_cancel, down),
         cmocka_unit_test_teardown(test_credit, down),
+        cmocka_unit_test_teardown(test_credit_stall_parks, down),
         cmocka_unit_test_teardown(test_link_lost_and_attached, down),
         cmocka_unit_test_teardown(test_orphans_are_let_go, down),
         cmocka_unit_test_teardown(test_gateway_that_does_not_read, down),

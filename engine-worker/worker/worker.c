@@ -97,6 +97,8 @@ static int make_parts(struct worker *w, struct vt_err *err)
                                .clock = &w->clock,
                                .log = w->log,
                                .orphan_us = VT_SEC((uint64_t)vt_config_int(w->cfg, VT_CFG_ENGINE_ORPHAN_S)),
+                               .credit_stall_us =
+                                   VT_SEC((uint64_t)vt_config_int(w->cfg, VT_CFG_ENGINE_CREDIT_STALL_S)),
                                .send_twice = w->faults.send_twice,
                                .placed = on_placed,
                                .arg = w};

@@ -67,8 +67,11 @@ struct job {
     char engine[65];
     uint64_t engine_gen;
     unsigned attempts, resumes;
-    bool told_accepted, blocked; /* blocked: wait until something changes before trying again */
-    uint64_t retry_at;
+    bool told_accepted;
+    bool turned_away;           /* an engine takes nothing now: until retry_at, or until something changes */
+    bool client_slow;           /* parked for a client that does not read: goes on when it has read */
+    unsigned park_why;          /* PARKED's, until its DONE */
+    uint64_t retry_at;          /* not submitted before; 0: at once */
     uint64_t granted, received; /* credit of the present submit */
     bool credit_due;
     uint64_t created_us, held_us, accepted_us, first_us, last_us, ended_us;

@@ -64,22 +64,20 @@ static void wait_again(struct job *j)
     j->state = j->told_accepted || j->tr.n > 0 ? JOB_PARKED : JOB_HELD;
 }
 
-static void submit(struct job *j, struct engine *e)
+static void wait_until(struct job *j, uint64_t ms)
+{
+    wait_again(j);
+    j->retry_at = vt_mono(&j->router->clock) + VT_MS(ms);
+}
+
+/* Calls no ops. -1: the link did not take it. */
+static int try_submit(struct job *j, struct engine *e, struct vt_err *err)
 {
     struct router *r = j->router;
-    struct vt_err err;
     bool again = j->told_accepted;
     j->handle = r->next_handle++;
-    if (job_send_submit(j, e->link, &err)) {
-        if (err.code == VT_E_BUSY) {
-            j->retry_at = vt_mono(&r->clock) + VT_MS(50);
-            return;
-        }
-        struct api_err ae;
-        api_from_err(&ae, &err, 0);
-        fail(j, &ae);
-        return;
-    }
+    if (job_send_submit(j, e->link, err))
+        return -1;
     j->link = e->link;
     j->link_id = e->link_id;
     snprintf(j->engine, sizeof j->engine, "%s", e->name);
@@ -87,7 +85,8 @@ static void submit(struct job *j, struct engine *e)
     j->granted = ROUTER_CREDIT;
     j->received = 0;
     j->retry_at = 0;
-    j->blocked = false;
+    j->turned_away = false;
+    j->park_why = 0;
     j->state = JOB_SUBMITTED;
     if (again) {
         j->resumes++;
@@ -95,6 +94,21 @@ static void submit(struct job *j, struct engine *e)
         vt_log(r->log, VT_LOG_NOTICE, "request %s goes on with engine %s generation %llu after %zu tokens",
                j->label, e->name, (unsigned long long)e->gen, j->tr.n);
     }
+    return 0;
+}
+
+static void submit(struct job *j, struct engine *e)
+{
+    struct vt_err err;
+    struct api_err ae;
+    if (try_submit(j, e, &err) == 0)
+        return;
+    if (err.code == VT_E_BUSY) {
+        j->retry_at = vt_mono(&j->router->clock) + VT_MS(50);
+        return;
+    }
+    api_from_err(&ae, &err, 0);
+    fail(j, &ae);
 }
 
 static void attach(struct job *j, struct engine *e)
@@ -114,7 +128,7 @@ static struct job *next_to_run(struct router *r, uint64_t now)
 {
     struct job *held = NULL;
     for (struct job *j = r->first; j; j = j->next) {
-        if (j->blocked || j->retry_at > now)
+        if (j->client_slow || j->retry_at > now)
             continue;
         if (j->state == JOB_PARKED)
             return j;
@@ -143,10 +157,13 @@ static void pump(struct router *r)
     }
 }
 
+/* Something has changed: whoever waits for its time tries at once. */
 static void unblock(struct router *r)
 {
-    for (struct job *j = r->first; j; j = j->next)
-        j->blocked = false;
+    for (struct job *j = r->first; j; j = j->next) {
+        j->turned_away = false;
+        j->retry_at = 0;
+    }
     pump(r);
 }
 
@@ -170,19 +187,8 @@ void router_start(struct router *r, struct job *j)
         return;
     }
     /* A job that cannot be sent at all is told so by the next tick, outside of this call. */
-    struct engine *to = router_engine_named(r, e->name);
     struct vt_err err;
-    j->handle = r->next_handle++;
-    if (job_send_submit(j, to->link, &err)) {
-        j->retry_at = j->created_us;
-        return;
-    }
-    j->link = to->link;
-    j->link_id = to->link_id;
-    snprintf(j->engine, sizeof j->engine, "%s", to->name);
-    j->engine_gen = to->gen;
-    j->granted = ROUTER_CREDIT;
-    j->state = JOB_SUBMITTED;
+    try_submit(j, router_engine_named(r, e->name), &err);
 }
 
 static void send_cancel(struct router *r, struct vt_link *l, uint64_t handle, uint8_t why)
@@ -237,8 +243,16 @@ static void send_credit(struct job *j)
 
 void job_drained(struct job *j)
 {
-    if (j->state == JOB_RUNNING && j->link)
+    const struct engine *e;
+    struct vt_err err;
+    if (j->state == JOB_RUNNING && j->link) {
         send_credit(j);
+    } else if (j->state == JOB_PARKED && j->client_slow) {
+        j->client_slow = false;
+        /* The caller may be inside the HTTP library, where no ops are called; what fails here is for the next tick. */
+        if (j->retry_at == 0 && (e = router_ready(j->router)) && e->link_id == j->link_id)
+            try_submit(j, router_engine_named(j->router, e->name), &err);
+    }
 }
 
 void router_fail_all(struct router *r, const struct api_err *e)
@@ -429,14 +443,13 @@ static void on_refused(struct router *r, struct job *j, const struct vt_frame *f
     case VT_E_DRAINING:
     case VT_E_LOADING:
     case VT_E_BOUNCING:
-        /* Nothing ran: it waits for the engine's next state. */
-        wait_again(j);
-        j->blocked = true;
+        /* Nothing ran: it waits for the engine's next state, or for the engine to change its mind. */
+        wait_until(j, ms ? ms : 1000);
+        j->turned_away = true;
         return;
     case VT_E_QUEUE_FULL:
         if (j->told_accepted) { /* it had its place once and does not lose it */
-            wait_again(j);
-            j->retry_at = vt_mono(&r->clock) + VT_MS(ms ? ms : 200);
+            wait_until(j, ms ? ms : 200);
             return;
         }
         break;
@@ -479,6 +492,24 @@ static void on_tokens(struct router *r, struct job *j, const struct vt_frame *f)
     j->ops->tokens(j->arg, from);
 }
 
+/* The engine let go of it and may live on: then it takes it back at once, or says until when it does not. */
+static void on_parked(struct router *r, struct job *j)
+{
+    bool got_on = j->received > 0;
+    /* A client that has read since the engine ran dry was credited already, and will not be heard of again. */
+    bool slow = j->park_why == VT_PARK_SLOW_CLIENT && j->granted <= j->received && !j->credit_due;
+    wait_again(j);
+    if (j->state == JOB_PARKED && !r->rules.resume) {
+        fail_interrupted(j, "gateway.resume is off");
+        return;
+    }
+    j->client_slow = slow && j->state == JOB_PARKED;
+    j->credit_due = false;
+    if (!got_on)
+        wait_until(j, 250); /* no endless game with an engine that lets go of everything */
+    pump(r);
+}
+
 static void on_done(struct router *r, struct job *j, const struct vt_frame *f)
 {
     const msgpack_object_map *u = vt_frame_map(f, VT_DONE_USAGE);
@@ -501,18 +532,12 @@ static void on_done(struct router *r, struct job *j, const struct vt_frame *f)
     case 0:
     case 1: finish(j, JOB_EOS, NULL); return;
     case 2: finish(j, JOB_LENGTH, NULL); return;
-    case 5:
-        wait_again(j);
-        j->blocked = true; /* until the routes change: this generation is about to go */
-        if (j->state == JOB_PARKED && !r->rules.resume)
-            fail_interrupted(j, "gateway.resume is off");
-        return;
+    case 5: on_parked(r, j); return;
     case 3: err.code = VT_E_INTERRUPTED_FINAL; break;
     default: break;
     }
     if (err.code == VT_E_INTERRUPTED && r->rules.resume) {
-        wait_again(j);
-        j->blocked = true;
+        wait_until(j, 1000);
         return;
     }
     api_from_err(&e, &err, (uint32_t)vt_frame_u64(f, VT_KEY_RETRY_MS, 0));
@@ -565,7 +590,8 @@ void router_frame(struct router *r, struct vt_link *l, const struct vt_frame *f)
             j->ops->progress(j->arg, (uint32_t)vt_frame_u64(f, VT_PREFILL_DONE, 0),
                              (uint32_t)vt_frame_u64(f, VT_PREFILL_TOTAL, 0));
         break;
-    default: break; /* PARKED: its DONE follows */
+    case VT_F_PARKED: j->park_why = (unsigned)vt_frame_u64(f, VT_PARKED_WHY, 0); break; /* its DONE follows */
+    default: break;
     }
 }
 
@@ -575,9 +601,12 @@ static struct job *first_overdue(struct router *r, uint64_t now)
 {
     bool ready = router_ready(r) != NULL;
     for (struct job *j = r->first; j; j = j->next) {
-        if (j->state == JOB_HELD && now - j->created_us > VT_SEC(r->rules.hold_s) && (!ready || j->blocked))
+        if (j->state == JOB_HELD && now - j->created_us > VT_SEC(r->rules.hold_s) &&
+            (!ready || j->turned_away))
             return j;
-        if (j->state == JOB_PARKED && now - j->created_us > VT_SEC(r->rules.resume_max_age_s))
+        /* One that waits for its own client has the time that the connection has. */
+        if (j->state == JOB_PARKED && !j->client_slow &&
+            now - j->created_us > VT_SEC(r->rules.resume_max_age_s))
             return j;
     }
     return NULL;
