@@ -8,7 +8,8 @@
 
 static int add_rules(scmp_filter_ctx f)
 {
-    int rc = seccomp_rule_add(f, SCMP_ACT_ERRNO(EACCES), SCMP_SYS(socket), 1, SCMP_A0(SCMP_CMP_NE, AF_UNIX));
+    const struct scmp_arg_cmp other_family = {.arg = 0, .op = SCMP_CMP_NE, .datum_a = AF_UNIX, .datum_b = 0};
+    int rc = seccomp_rule_add_array(f, SCMP_ACT_ERRNO(EACCES), SCMP_SYS(socket), 1, &other_family);
     if (rc == 0)
         rc = seccomp_rule_add(f, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(execve), 0);
     if (rc == 0)

@@ -69,9 +69,10 @@ def setup(tree, options, env=None):
     return True
 
 
-def meson_tests(tree, suites, env=None, label=''):
+def meson_tests(tree, suites, env=None, label='', patience=1):
     c = Counts()
-    argv = ['meson', 'test', '-C', tree, '--no-rebuild', '--print-errorlogs', '--num-processes', '2']
+    argv = ['meson', 'test', '-C', tree, '--no-rebuild', '--print-errorlogs', '--num-processes', '2',
+            '--timeout-multiplier', str(patience)]
     for s in suites:
         argv += ['--suite', s]
     log = os.path.join(tree, 'meson-logs', 'testlog.json')
@@ -94,7 +95,7 @@ def meson_tests(tree, suites, env=None, label=''):
 
 
 def stage_unit():
-    return meson_tests(BUILD, ['unit', 'slow'])
+    return meson_tests(BUILD, ['unit', 'slow'], patience=3)
 
 
 def stage_asan():
@@ -104,7 +105,7 @@ def stage_asan():
             not sh(['ninja', '-C', tree], log_of(tree, 'build')):
         c.fail('build with ASan and UBSan')
         return c
-    return meson_tests(tree, ['unit'], SAN_ENV, 'asan: ')
+    return meson_tests(tree, ['unit'], SAN_ENV, 'asan: ', patience=10)
 
 
 def stage_fuzz():

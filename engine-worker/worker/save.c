@@ -109,6 +109,26 @@ static bool unchanged(const struct checkpoint *c)
            (n == 0 || memcmp(s->names + (n - 1) * (size_t)CKPT_NAME_LEN, m->name, CKPT_NAME_LEN) == 0);
 }
 
+/* The slot went on with another conversation than the one that was saved or restored last. Only a request does that, so
+ * the client wants it so: the store may move the head to something shorter, and keeps the richer one for a day. A process
+ * that has seen no checkpoint of the slot cannot know, and must not replace one. */
+static bool replaced(const struct checkpoint *c)
+{
+    const struct save *s = &c->save;
+    const struct slot_mark *m = &c->mark[s->slot];
+    return m->blocks > 0 &&
+           (s->x->n_blocks < m->blocks ||
+            memcmp(s->names + (m->blocks - 1) * (size_t)CKPT_NAME_LEN, m->name, CKPT_NAME_LEN) != 0);
+}
+
+static enum ckpt_reason reason_of(const struct checkpoint *c)
+{
+    const struct save *s = &c->save;
+    if (s->reason == CKPT_EXPLICIT)
+        return CKPT_EXPLICIT;
+    return c->mark[s->slot].erased || replaced(c) ? CKPT_RESET : s->reason;
+}
+
 static void mark_saved(struct checkpoint *c)
 {
     const struct save *s = &c->save;
@@ -143,8 +163,7 @@ static void begin(struct checkpoint *c)
             vt_enc_put_bin(e, s->rec_names + i * (size_t)CKPT_NAME_LEN, CKPT_NAME_LEN);
         }
     }
-    vt_enc_u64(e, VT_CK_BEGIN_REASON,
-               c->mark[s->slot].erased && s->reason != CKPT_EXPLICIT ? CKPT_RESET : s->reason);
+    vt_enc_u64(e, VT_CK_BEGIN_REASON, reason_of(c));
     vt_enc_u64(e, VT_CK_BEGIN_EPOCH, x->epoch);
     vt_enc_u64(e, VT_CK_BEGIN_BYTES, x->n_blocks * f->block_bytes + x->n_rec * f->rec_bytes);
     if (s->name[0] != 0)

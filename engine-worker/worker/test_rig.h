@@ -53,7 +53,7 @@ struct shelf {
     bool mute; /* answers nothing */
     /* the save that is open */
     struct shelf_head open;
-    uint64_t open_id;
+    uint64_t open_id, reason; /* of the newest CK_BEGIN */
     uint32_t n_rec;
     uint32_t rec_pos[64];
     uint8_t rec_names[64][32];

@@ -78,6 +78,7 @@ static void begin(struct rig *r, const struct vt_frame *f)
     vt_frame_str(f, VT_CK_BEGIN_TENANT, o->tenant, sizeof o->tenant);
     vt_frame_str(f, VT_CK_BEGIN_NAME, o->name, sizeof o->name);
     s->open_id = f->id;
+    s->reason = vt_frame_u64(f, VT_CK_BEGIN_REASON, 0);
     s->block_bytes = vt_frame_u64(f, VT_CK_BEGIN_BLOCK_BYTES, 0);
     s->rec_bytes = vt_frame_u64(f, VT_CK_BEGIN_REC_BYTES, 0);
     /* The names must be the chain that ckpt.h tells. */

@@ -659,6 +659,29 @@ static void test_save_and_restore(void **state)
     save_and_restore("rate=0", 2, 256); /* the second block is not what the items say */
 }
 
+/* A request that replaces a slot's conversation says so, else the store would keep the longer one for ever. */
+static void test_replaced_conversation(void **state)
+{
+    (void)state;
+    struct ask a = {.id = 1, .seed = 5, .n_prompt = 1000, .first = 7, .max_new = 5, .slot = 1};
+    up("rate=0", true);
+    submit(&a);
+    accepted(1, 0);
+    tokens(1, 5, 0, 5);
+    done(1, 2, 5);
+    assert_true(wait_commits(1, 4000));
+    assert_int_equal(rig.shelf->reason, CKPT_AUTOSAVE);
+    rig_turn(&rig, 1500);
+    uint64_t commits = rig.shelf->commits;
+    a = (struct ask){.id = 2, .seed = 5, .n_prompt = 300, .first = 90, .max_new = 5, .slot = 1};
+    submit(&a);
+    accepted(2, 0);
+    tokens(2, 5, 0, 5);
+    done(2, 2, 5);
+    assert_true(wait_commits(commits + 1, 4000));
+    assert_int_equal(rig.shelf->reason, CKPT_RESET);
+}
+
 static void test_damaged_piece_is_not_committed(void **state)
 {
     (void)state;
@@ -770,6 +793,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_teardown(test_park_all_and_go_on, down),
         cmocka_unit_test_teardown(test_faults_at_work, down),
         cmocka_unit_test_teardown(test_save_and_restore, down),
+        cmocka_unit_test_teardown(test_replaced_conversation, down),
         cmocka_unit_test_teardown(test_damaged_piece_is_not_committed, down),
         cmocka_unit_test_teardown(test_store_comes_and_goes, down),
         cmocka_unit_test_teardown(test_slot_files, down),
