@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Measures VITRIOL and writes docs/BENCHMARKS.md: bench/run.py [--quick] [--only NAME,...] [--json FILE]
+"""Measures VITRIOL and writes docs/BENCHMARKS.md: bench/run.py [--quick] [--only NAME,...] [--json FILE] [--peer PROGRAM]
 
 Needs a release build and the Python environment of the tests (`./vitriol build`, `./vitriol test lint` makes the latter):
     .venv/bin/python bench/run.py
+--peer names the llama-bench of a llama.cpp-family build for the same cores; its runs alternate with ours.
 Every figure is taken by this program on this machine; nothing is carried over from another run.
 """
 import argparse
@@ -167,24 +168,48 @@ def bench_start(o):
     return {'seconds': spread(times)}
 
 
-def bench_engine(o):
-    """Engine speed by itself, through vitriol-tool bench."""
-    out = {}
-    with tempfile.TemporaryDirectory(prefix='vtbench') as tmp:
-        models = [('embedded (lapis-hybrid Q4_K_M)', MODEL)]
-        if not o.quick:
-            big = os.path.join(tmp, 'qwen3-0.6b-q4_k_m.gguf')
-            subprocess.check_call([sys.executable, os.path.join(TOP, 'bench', 'synth_gguf.py'), 'qwen3-0.6b', 'q4_k_m', big],
-                                  stdout=subprocess.DEVNULL)
-            models.append(('synthetic qwen3-0.6b Q4_K_M', big))
-        for label, path in models:
-            p = subprocess.run([program('vitriol-tool'), 'bench', '-m', path, '-p', '512', '-n', '128', '-d', '0,2048', '-b', '1,4',
-                                '-t', str(os.cpu_count()), '--json'], env=clean_env(), capture_output=True, text=True, check=True)
-            out[label] = json.loads(p.stdout)
+def models(o, tmp):
+    """(label, path) of the embedded model and, in a full run, of a synthetic file in the shape of a usual small one."""
+    out = [('embedded (lapis-hybrid Q4_K_M)', MODEL)]
+    if not o.quick:
+        big = os.path.join(tmp, 'qwen3-0.6b-q4_k_m.gguf')
+        subprocess.check_call([sys.executable, os.path.join(TOP, 'bench', 'synth_gguf.py'), 'qwen3-0.6b', 'q4_k_m', big],
+                              stdout=subprocess.DEVNULL)
+        out.append(('synthetic qwen3-0.6b Q4_K_M', big))
     return out
 
 
-BENCHES = {'engine': bench_engine, 'start': bench_start, 'resume': bench_resume, 'autosave': bench_autosave, 'cpu': bench_cpu,
+def tool_bench(path, *args):
+    p = subprocess.run([program('vitriol-tool'), 'bench', '-m', path, '-t', str(os.cpu_count()), '--json'] + list(args),
+                       env=clean_env(), capture_output=True, text=True, check=True)
+    return json.loads(p.stdout)
+
+
+def bench_engine(o):
+    """Engine speed by itself, through vitriol-tool bench."""
+    with tempfile.TemporaryDirectory(prefix='vtbench') as tmp:
+        return {label: tool_bench(path, '-p', '512', '-n', '128', '-d', '0,2048', '-b', '1,4') for label, path in models(o, tmp)}
+
+
+def bench_peer(o):
+    """The same file, cores and lengths with another engine, round by round in turn; ratios are ours to theirs."""
+    out = {}
+    with tempfile.TemporaryDirectory(prefix='vtbench') as tmp:
+        for label, path in models(o, tmp):
+            rounds = []
+            for _ in range(2 if o.quick else 5):
+                x = tool_bench(path, '-p', '512', '-n', '64', '-d', '0', '-b', '1', '--repeats', '1')['results'][0]
+                p = subprocess.run([o.peer, '-m', path, '-p', '512', '-n', '64', '-t', str(os.cpu_count()), '-r', '1', '-o', 'json'],
+                                   capture_output=True, text=True, check=True)
+                theirs = {('prefill' if t['n_prompt'] else 'decode'): t['avg_ts'] for t in json.loads(p.stdout)}
+                rounds.append({k: (x[k + '_tokens_per_s']['median'], theirs[k]) for k in ('prefill', 'decode')})
+            out[label] = {k: {'ours': statistics.median(r[k][0] for r in rounds), 'theirs': statistics.median(r[k][1] for r in rounds),
+                              'ratio': statistics.median(r[k][0] / r[k][1] for r in rounds), 'rounds': len(rounds)}
+                          for k in ('prefill', 'decode')}
+    return out
+
+
+BENCHES = {'engine': bench_engine, 'peer': bench_peer, 'start': bench_start, 'resume': bench_resume, 'autosave': bench_autosave, 'cpu': bench_cpu,
            'first_token': bench_first_token, 'memory': bench_memory, 'idle': bench_idle}
 
 
@@ -213,6 +238,14 @@ def render(r):
             for x in res['results']:
                 o.append('| %s | %d | %d | %.0f | %.1f |' % (label, x['depth'], x['batch'], x['prefill_tokens_per_s']['median'],
                                                                     x['decode_tokens_per_s']['median']))
+        o.append('')
+    if 'peer' in r:
+        o += ['## Beside a peer', '', 'The `llama-bench` of %s on the same file and cores (`-p 512 -n 64`, its own defaults otherwise), one'
+              ' run each in turn; medians of tokens per second and of the ratios of neighbouring runs, one sequence, depth 0.'
+              % r['peer_name'], '', '| model | | ours | peer | ratio | rounds |', '| --- | --- | ---: | ---: | ---: | ---: |']
+        for label, x in r['peer'].items():
+            for k in ('prefill', 'decode'):
+                o.append('| %s | %s | %.1f | %.1f | %.2f | %d |' % (label, k, x[k]['ours'], x[k]['theirs'], x[k]['ratio'], x[k]['rounds']))
         o.append('')
     if 'start' in r:
         o += ['## Start', '', 'Start of vitriold to `/health` 200: median %s (%d starts, slowest %s).' % (
@@ -258,6 +291,8 @@ def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument('--quick', action='store_true', help='few repeats, embedded model only')
     ap.add_argument('--only', default=','.join(BENCHES))
+    ap.add_argument('--peer', help='a llama-bench program to run beside ours')
+    ap.add_argument('--peer-name', default='a llama.cpp-family build', help='what the page calls it')
     ap.add_argument('--json', help='write the raw figures here')
     ap.add_argument('--out', default=os.path.join(TOP, 'docs', 'BENCHMARKS.md'))
     o = ap.parse_args()
@@ -265,7 +300,10 @@ def main():
         load = ' '.join(f.read().split()[:3])
     r = {'machine': machine(), 'load': load, 'date': time.strftime('%Y-%m-%d'),
          'build': subprocess.check_output([program('vitriold'), '--version'], text=True).strip()}
+    r['peer_name'] = o.peer_name
     for name in o.only.split(','):
+        if name == 'peer' and not o.peer:
+            continue
         print(name, '...', flush=True)
         r[name] = BENCHES[name](o)
         print(json.dumps(r[name], indent=1), flush=True)

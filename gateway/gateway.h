@@ -12,6 +12,8 @@
 #include "route/router.h"
 #include "stats.h"
 
+#include <sys/stat.h>
+
 struct answer;
 struct scribe;
 struct telemetry;
@@ -25,6 +27,7 @@ struct gateway {
     struct http_server *http;
     struct auth *auth;
     struct model model;
+    struct stat model_seen; /* of the file when it was read */
     struct router router;
     struct stats stats;
     struct telemetry *telemetry;

@@ -147,6 +147,18 @@ static void send_stats(struct gateway *gw)
     vt_child_send(gw->child);
 }
 
+/* The tokenizer is read once, before the sandbox closes: a new file needs a new gateway. */
+static void watch_model(struct gateway *gw)
+{
+    struct stat st;
+    if (gw->model.tok || stat(gw->model.path, &st) ||
+        (st.st_size == gw->model_seen.st_size && st.st_mtim.tv_sec == gw->model_seen.st_mtim.tv_sec &&
+         st.st_mtim.tv_nsec == gw->model_seen.st_mtim.tv_nsec))
+        return;
+    vt_log(gw->log, VT_LOG_NOTICE, "the model's file has changed: starting again with it");
+    sd_event_exit(gw->ev, VT_EX_TEMPFAIL);
+}
+
 static int on_tick(sd_event_source *src, uint64_t usec, void *arg)
 {
     struct gateway *gw = arg;
@@ -155,8 +167,10 @@ static int on_tick(sd_event_source *src, uint64_t usec, void *arg)
     answers_ping(gw);
     if (gw->welcome_us && now_us(gw) - gw->welcome_us > START_US)
         serve(gw);
-    if (gw->ticks % TICKS_A_SECOND == 0 && !gw->orphaned)
+    if (gw->ticks % TICKS_A_SECOND == 0 && !gw->orphaned) {
         send_stats(gw);
+        watch_model(gw);
+    }
     check_leave(gw);
     sd_event_source_set_time_relative(src, gw->leave_by ? TICK_US / 10 : TICK_US);
     return sd_event_source_set_enabled(src, SD_EVENT_ONESHOT);
@@ -252,6 +266,17 @@ static struct router_rules rules_of(const struct vt_config *c)
     };
 }
 
+/* A file that cannot be read costs the answers, not the gateway: clients are told, and a changed file is tried again. */
+static void load_model(struct gateway *gw)
+{
+    struct vt_err err;
+    const char *path = vt_config_str(gw->cfg, VT_CFG_MODEL_PATH);
+    if (stat(path, &gw->model_seen))
+        gw->model_seen = (struct stat){0};
+    if (model_load(&gw->model, path, vt_config_str(gw->cfg, VT_CFG_GATEWAY_ALIAS), &err))
+        vt_log(gw->log, VT_LOG_ERR, "nothing can be served: %s", err.text);
+}
+
 static int prepare(struct gateway *gw, const struct vt_child_args *a, struct vt_err *err)
 {
     struct router_rules rules = rules_of(gw->cfg);
@@ -265,10 +290,9 @@ static int prepare(struct gateway *gw, const struct vt_child_args *a, struct vt_
     if (!gw->telemetry)
         return vt_fail(err, VT_E_NOMEM, "out of memory");
     if (check_sockets(a->http_fds, err) ||
-        auth_load(&gw->auth, vt_config_str(gw->cfg, VT_CFG_HTTP_API_KEYS_FILE), err) ||
-        model_load(&gw->model, vt_config_str(gw->cfg, VT_CFG_MODEL_PATH),
-                   vt_config_str(gw->cfg, VT_CFG_GATEWAY_ALIAS), err))
+        auth_load(&gw->auth, vt_config_str(gw->cfg, VT_CFG_HTTP_API_KEYS_FILE), err))
         return -1;
+    load_model(gw);
     if (gw->model.tmpl_error[0])
         vt_log(gw->log, VT_LOG_WARNING, "the model's chat template cannot be used: %s", gw->model.tmpl_error);
     int r = sd_event_new(&gw->ev);

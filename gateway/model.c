@@ -95,21 +95,22 @@ int model_load(struct model *m, const char *path, const char *alias, struct vt_e
     if (!*path)
         return vt_fail(err, VT_E_CONFIG,
                        "model.path is empty: the gateway needs the file for its tokenizer and template");
-    if (gguf_open(&g, path, true, err))
-        return -1;
     snprintf(m->path, sizeof m->path, "%s", path);
     file_name(m->name, sizeof m->name, path);
     if (*alias)
         snprintf(m->alias, sizeof m->alias, "%s", alias);
     else
         file_name(m->alias, sizeof m->alias, path);
+    if (gguf_open(&g, path, true, err))
+        return -1;
     read_facts(m, g);
     int r = tok_load(&m->tok, g, err);
     gguf_close(g);
     if (r == 0)
         r = read_template(m, err);
     if (r) {
-        model_fini(m);
+        tok_free(m->tok);
+        m->tok = NULL;
         return -1;
     }
     for (uint32_t i = 0; i < tok_n_vocab(m->tok); i++) {

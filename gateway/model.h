@@ -27,6 +27,7 @@ struct model {
     size_t longest_token; /* bytes */
 };
 
+/* On failure only alias and path are set, and tok is NULL: nothing can be served, but the gateway can say so. */
 int model_load(struct model *m, const char *path, const char *alias, struct vt_err *err);
 void model_fini(struct model *m);
 

@@ -64,11 +64,12 @@ static json_t *entry(const struct gateway *gw)
 {
     const struct model *m = &gw->model;
     json_int_t window = router_window(&gw->router);
-    json_t *meta =
-        json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:s}", "vocab_type", vocab_type(m), "n_vocab",
-                  (json_int_t)tok_n_vocab(m->tok), "n_ctx", window, "n_ctx_train", (json_int_t)m->n_ctx_train,
-                  "n_embd", (json_int_t)m->n_embd, "n_params", (json_int_t)m->n_params, "size",
-                  (json_int_t)m->bytes, "ftype", m->ftype, "architecture", m->arch);
+    json_t *meta = !m->tok ? json_null()
+                           : json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:s}", "vocab_type",
+                                       vocab_type(m), "n_vocab", (json_int_t)tok_n_vocab(m->tok), "n_ctx",
+                                       window, "n_ctx_train", (json_int_t)m->n_ctx_train, "n_embd",
+                                       (json_int_t)m->n_embd, "n_params", (json_int_t)m->n_params, "size",
+                                       (json_int_t)m->bytes, "ftype", m->ftype, "architecture", m->arch);
     return json_pack("{s:s, s:s, s:I, s:s, s:[], s:[], s:I, s:I, s:{s:[s], s:[s]}, s:o, s:o}", "id", m->alias,
                      "object", "model", "created", (json_int_t)(vt_wall(&gw->clock) / 1000000), "owned_by",
                      "llamacpp", "aliases", "tags", "max_model_len", window, "context_length", window,

@@ -6,8 +6,13 @@
 
 #include <string.h>
 
+enum { RETRY_WITHOUT_MODEL_MS = 30000 };
 enum method { GET = 1, POST = 2 };
-enum { PUBLIC = 1 /* no key */, LOCAL = 2 /* never waits for an engine */ };
+enum {
+    PUBLIC = 1 /* no key */,
+    LOCAL = 2 /* never waits for an engine */,
+    VOCAB = 4 /* needs the model's file */
+};
 
 struct route {
     const char *path; /* a trailing * takes the rest as an argument */
@@ -25,16 +30,16 @@ static const struct route routes[] = {
     {"/v1/models/*", GET, PUBLIC | LOCAL, NULL, api_model},
     {"/models/*", GET, PUBLIC | LOCAL, NULL, api_model},
     {"/metrics", GET, LOCAL, api_metrics, NULL},
-    {"/props", GET, LOCAL, api_props, NULL},
+    {"/props", GET, LOCAL | VOCAB, api_props, NULL},
     {"/props", POST, LOCAL, api_props_post, NULL},
-    {"/v1/chat/completions", POST, 0, api_chat, NULL},
-    {"/chat/completions", POST, 0, api_chat, NULL},
-    {"/v1/completions", POST, 0, api_text, NULL},
-    {"/completion", POST, 0, api_native, NULL},
-    {"/completions", POST, 0, api_native, NULL},
-    {"/tokenize", POST, LOCAL, api_tokenize, NULL},
-    {"/detokenize", POST, LOCAL, api_detokenize, NULL},
-    {"/apply-template", POST, LOCAL, api_apply_template, NULL},
+    {"/v1/chat/completions", POST, VOCAB, api_chat, NULL},
+    {"/chat/completions", POST, VOCAB, api_chat, NULL},
+    {"/v1/completions", POST, VOCAB, api_text, NULL},
+    {"/completion", POST, VOCAB, api_native, NULL},
+    {"/completions", POST, VOCAB, api_native, NULL},
+    {"/tokenize", POST, LOCAL | VOCAB, api_tokenize, NULL},
+    {"/detokenize", POST, LOCAL | VOCAB, api_detokenize, NULL},
+    {"/apply-template", POST, LOCAL | VOCAB, api_apply_template, NULL},
     {"/slots", GET, 0, api_slots, NULL},
     {"/slots/*", POST, 0, NULL, api_slot_action},
     {"/embedding", POST, LOCAL, api_unsupported, NULL},
@@ -130,6 +135,18 @@ static bool loading(struct gateway *gw, struct http_req *r)
     return true;
 }
 
+/* The gateway stands without a model too, so that clients hear why nothing is served. */
+static bool lacks_model(struct gateway *gw, struct http_req *r)
+{
+    struct api_err e;
+    if (gw->model.tok)
+        return false;
+    api_fail(&e, 503, NULL, "the model's file cannot be read; the log and vitriolctl status say why");
+    e.retry_ms = RETRY_WITHOUT_MODEL_MS;
+    api_error_reply(r, &e);
+    return true;
+}
+
 static void on_head(void *arg, struct http_req *r)
 {
     struct gateway *gw = arg;
@@ -142,6 +159,8 @@ static void on_head(void *arg, struct http_req *r)
         return;
     }
     cors_headers(r, cors);
+    if (to && (to->flags & VOCAB) && lacks_model(gw, r))
+        return;
     if (!(to && (to->flags & LOCAL)) && loading(gw, r))
         return;
     if (!(to && (to->flags & PUBLIC)) &&

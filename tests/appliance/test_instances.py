@@ -1,6 +1,7 @@
 """Several appliances on one machine, and what must not be started twice."""
 import http.server
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -9,7 +10,7 @@ import time
 import pytest
 
 from harness.appliance import MODEL, Appliance, clean_env, wait_for
-from harness.stream import get
+from harness.stream import get, post
 from harness.text import short
 
 SETS = {'engine.ctx_tokens': 1024, 'engine.slots': 2}
@@ -104,11 +105,39 @@ def test_bad_configuration(key, value, named):
         a.destroy()
 
 
-def test_missing_model():
-    a = Appliance(sets=SETS, model='/nowhere/m.gguf')
+def stays_up_without_engine(path, kind):
+    """The appliance stands and says what is wrong with the model; no engine was spawned for it."""
+    a = Appliance(sets=SETS, model=path)
     try:
-        code, said, _ = run_to_end(a)
-        assert code == 66 and '/nowhere/m.gguf' in said, (code, said)
+        a.start(wait=False)
+        wait_for('the payload is refused', lambda: 'engine0' in a.log_text() and path in a.log_text(), 20, 0.1)
+        wait_for('status says failed', lambda: a.ctl('status', check=False)[0] == 70, 20, 0.2)
+        st = a.ctl_json('status', check=False)
+        engine = [c for c in st['children'] if c['name'] == 'engine0'][0]
+        assert engine['state'] == 'failed' and engine['class'] == kind, engine
+        r = get(a.port, '/health')
+        assert r.status == 503, r.text
+        assert a.stop() == 0
+    finally:
+        a.destroy()
+
+
+def test_missing_model():
+    stays_up_without_engine('/nowhere/m.gguf', 'payload')
+
+
+def test_model_that_comes_later(tmp_path):
+    model = tmp_path / 'm.gguf'
+    a = Appliance(sets=SETS, model=str(model))
+    try:
+        a.start(wait=False)
+        wait_for('status says failed', lambda: a.ctl('status', check=False)[0] == 70, 20, 0.2)
+        r = post(a.port, '/v1/completions', {'prompt': 'Hi', 'max_tokens': 4})
+        assert r.status == 503 and 'model' in r.json()['error']['message'], r.text
+        shutil.copyfile(MODEL, tmp_path / 'part')
+        os.rename(tmp_path / 'part', model)
+        a.wait_ready(60)
+        assert a.text(short(1), 8)
     finally:
         a.destroy()
 
@@ -117,12 +146,7 @@ def test_damaged_model(tmp_path):
     bad = tmp_path / 'm.gguf'
     with open(MODEL, 'rb') as f:
         bad.write_bytes(f.read(1 << 20))
-    a = Appliance(sets=SETS, model=str(bad))
-    try:
-        code, said, _ = run_to_end(a)
-        assert code == 65 and str(bad) in said, (code, said)
-    finally:
-        a.destroy()
+    stays_up_without_engine(str(bad), 'payload')
 
 
 def test_long_run_dir_is_refused():

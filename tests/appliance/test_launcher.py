@@ -104,3 +104,18 @@ def test_run_answers_in_the_terminal():
 def test_unknown_command_is_refused():
     p = subprocess.run([os.path.join(BUILD, 'supervisor', 'vitriol'), 'sing'], capture_output=True, text=True)
     assert p.returncode == 64 and 'sing' in p.stderr
+
+
+@own_build
+@pytest.mark.parametrize('content,code', [(None, 66), (b'GGUF', 65)])
+def test_serve_ends_when_the_model_cannot_be_served(place, content, code):
+    model = place + '/m.gguf'
+    if content is not None:
+        with open(model, 'wb') as f:
+            f.write(content)
+    p, _ = serve(place, '--model', model)
+    try:
+        assert p.wait(60) == code, open(place + '/log').read()
+        assert model in open(place + '/log').read()
+    finally:
+        p.kill()
