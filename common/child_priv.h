@@ -23,6 +23,7 @@ struct vt_link {
     struct vt_child *child;
     struct vt_link *next;
     uint32_t id, peer_pid;
+    size_t max_frame;
     bool dial, up, dead;
     char peer_role[32], path[108];
     uint8_t nonce[VT_NONCE_LEN];

@@ -163,7 +163,6 @@ int vt_enc_end(struct vt_enc *e, struct vt_err *err);
 /* ---- the table at run time (logs, fuzz dictionary, tests) ---- */
 const char *vt_frame_name(uint8_t type); /* "HELLO"; "?" when unknown */
 
-/* States of a child as numbers, in ROUTES, T_CHILDREN and vitriol_child_state. */
 /* PARKED's why. */
 enum vt_park_why {
     VT_PARK_ORDER = 1,   /* an order: the engine ends its work */
@@ -171,6 +170,7 @@ enum vt_park_why {
     VT_PARK_LOST,        /* tokens were lost between the engine's threads */
 };
 
+/* States of a child as numbers, in ROUTES, T_CHILDREN and vitriol_child_state. */
 enum vt_child_state {
     VT_CHILD_DOWN = 0,
     VT_CHILD_STARTING = 1,

@@ -233,7 +233,7 @@ static void take_hello(struct vt_link *l, const struct vt_frame *f)
         return;
     }
     /* Repeated by a peer that had no answer yet: the same answer. */
-    if (vt_welcome_pack(&l->enc, NULL, 1000, (uint32_t)limits(l->path, 0).max_frame, l->id, NULL) == 0)
+    if (vt_welcome_pack(&l->enc, NULL, 1000, (uint32_t)l->max_frame, l->id, NULL) == 0)
         vt_sock_send(l->sock, l->enc.buf, l->enc.len, NULL);
     if (!l->up)
         come_up(l);
@@ -287,7 +287,7 @@ static void take_bytes(struct vt_link *l, const uint8_t *buf, size_t len)
 {
     struct vt_frame f;
     struct vt_err err;
-    if (vt_frame_open(&f, buf, len, limits(l->path, 0).max_frame, &err) < 0) {
+    if (vt_frame_open(&f, buf, len, l->max_frame, &err) < 0) {
         vt_bad_frame(l->child, l->path, buf, len, &err);
         vt_link_fail(l, &err);
         return;
@@ -397,6 +397,7 @@ static int start(struct vt_link *l, struct vt_err *err)
 {
     struct vt_child *c = l->child;
     struct vt_sock_opts o = limits(l->path, l->peer_pid);
+    l->max_frame = o.max_frame;
     l->deadline = vt_mono(c->clock) + (l->dial ? VT_MS(VT_HELLO_MAX_MS) : HANDSHAKE_US);
     if ((l->dial ? vt_sock_dial : vt_sock_listen)(&l->sock, l->path, &o, err) < 0)
         return -1;

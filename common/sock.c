@@ -22,6 +22,9 @@
 
 struct vt_sock {
     nng_socket s;
+    /* Made once: the library makes one for every call otherwise, with locks and a random number. Neither is ever pending
+     * outside of a call, since their time is zero. */
+    nng_aio *recv_aio, *send_aio;
     struct vt_sock_opts o;
     int recv_fd, event_fd;
     char path[PATH_MAX_LEN + 1];
@@ -93,6 +96,18 @@ static int set_options(struct vt_sock *s)
     return rv;
 }
 
+static int make_aios(struct vt_sock *s)
+{
+    int rv = nng_aio_alloc(&s->recv_aio, NULL, NULL);
+    if (rv == 0)
+        rv = nng_aio_alloc(&s->send_aio, NULL, NULL);
+    if (rv != 0)
+        return rv;
+    nng_aio_set_timeout(s->recv_aio, NNG_DURATION_ZERO);
+    nng_aio_set_timeout(s->send_aio, NNG_DURATION_ZERO);
+    return 0;
+}
+
 /* The library starts its threads with the first socket. They must never run a signal handler of the program. */
 static int open_pair(nng_socket *s)
 {
@@ -125,6 +140,11 @@ static int make(struct vt_sock **out, const char *path, const struct vt_sock_opt
         close(s->event_fd);
         free(s);
         return nng_fail(err, VT_E_OS, "open socket", path, rv);
+    }
+    rv = make_aios(s);
+    if (rv != 0) {
+        vt_sock_close(s);
+        return nng_fail(err, VT_E_NOMEM, "open socket", path, rv);
     }
     if (set_options(s) != 0) {
         vt_sock_close(s);
@@ -183,6 +203,8 @@ void vt_sock_close(struct vt_sock *s)
     nng_pipe_notify(s->s, NNG_PIPE_EV_ADD_POST, NULL, NULL);
     nng_pipe_notify(s->s, NNG_PIPE_EV_REM_POST, NULL, NULL);
     nng_close(s->s);
+    nng_aio_free(s->recv_aio);
+    nng_aio_free(s->send_aio);
     if (s->listener)
         unlink(s->path);
     close(s->event_fd);
@@ -215,12 +237,23 @@ unsigned vt_sock_events(struct vt_sock *s, pid_t *peer_pid, uid_t *peer_uid)
 
 int vt_sock_recv(struct vt_sock *s, uint8_t **buf, size_t *len)
 {
-    int rv = nng_recv(s->s, buf, len, NNG_FLAG_NONBLOCK | NNG_FLAG_ALLOC);
-    if (rv == 0)
-        return 1;
     *buf = NULL;
     *len = 0;
-    return rv == NNG_EAGAIN || rv == NNG_ENOMEM || rv == NNG_ETIMEDOUT ? 0 : -1;
+    nng_recv_aio(s->s, s->recv_aio);
+    nng_aio_wait(s->recv_aio);
+    int rv = nng_aio_result(s->recv_aio);
+    if (rv != 0)
+        return rv == NNG_EAGAIN || rv == NNG_ENOMEM || rv == NNG_ETIMEDOUT ? 0 : -1;
+    nng_msg *m = nng_aio_get_msg(s->recv_aio);
+    /* The frame outlives the message under an address of its own, so that it can be freed by that alone. */
+    uint8_t *copy = nng_alloc(nng_msg_len(m) > 0 ? nng_msg_len(m) : 1);
+    if (copy != NULL) {
+        *len = nng_msg_len(m);
+        memcpy(copy, nng_msg_body(m), *len);
+        *buf = copy;
+    }
+    nng_msg_free(m);
+    return copy != NULL ? 1 : -1;
 }
 
 void vt_sock_msg_free(uint8_t *buf, size_t len)
@@ -237,7 +270,10 @@ int vt_sock_send(struct vt_sock *s, const void *buf, size_t len, struct vt_err *
                        s->o.max_frame);
     if (nng_msg_alloc(&m, 0) != 0 || nng_msg_append(m, buf, len) != 0)
         return vt_fail(err, VT_E_NOMEM, "no memory for a frame of %zu bytes", len);
-    int rv = nng_sendmsg(s->s, m, NNG_FLAG_NONBLOCK);
+    nng_aio_set_msg(s->send_aio, m);
+    nng_send_aio(s->s, s->send_aio);
+    nng_aio_wait(s->send_aio);
+    int rv = nng_aio_result(s->send_aio);
     if (rv == 0)
         return 0;
     nng_msg_free(m);
