@@ -218,10 +218,56 @@ static bool send_token(struct boss *b, struct boss_request *q)
     return send_data(b);
 }
 
+static bool wants_token(const struct boss *b, const struct boss_request *q)
+{
+    return q->used && q->sent < q->max_new && b->answer[q->sent] && q->sent < b->stop_at &&
+           q->sent < q->credit;
+}
+
+/* One id for each request, and in front of them the id before once more, for a request that nobody knows. */
+static bool send_step(struct boss *b)
+{
+    unsigned n = 0;
+    for (int i = 0; i < BOSS_REQUESTS; i++)
+        n += wants_token(b, &b->req[i]);
+    if (n == 0)
+        return true;
+    vt_enc_begin(&b->enc, VT_F_STEP, 0, b->link);
+    vt_enc_array(&b->enc, VT_STEP_TOKENS, n + 1);
+    for (int i = -1; i < BOSS_REQUESTS; i++) {
+        const struct boss_request *q = &b->req[i < 0 ? 0 : i];
+        uint32_t id = i < 0 ? 0 : (uint8_t)b->answer[q->sent];
+        if (i >= 0 && !wants_token(b, q))
+            continue;
+        vt_enc_put_array(&b->enc, 3);
+        vt_enc_put_u64(&b->enc, i < 0 ? 999999 : q->id);
+        vt_enc_put_u64(&b->enc, q->sent);
+        vt_enc_put_bin(&b->enc, &id, 4);
+    }
+    return send_data(b);
+}
+
+static void generate_steps(struct boss *b)
+{
+    if (!send_step(b))
+        return;
+    for (int i = 0; i < BOSS_REQUESTS; i++) {
+        struct boss_request *q = &b->req[i];
+        if (wants_token(b, q))
+            q->sent++;
+        if (q->used && b->stop_at == UINT64_MAX && (q->sent == q->max_new || !b->answer[q->sent]))
+            done(b, q, b->answer[q->sent] ? 2 : 0);
+    }
+}
+
 static void generate(struct boss *b)
 {
     if (!b->data_up || b->mute)
         return;
+    if (b->step) {
+        generate_steps(b);
+        return;
+    }
     for (int i = 0; i < BOSS_REQUESTS; i++) {
         struct boss_request *q = &b->req[i];
         uint64_t all = strlen(b->answer), stop = q->max_new < all ? q->max_new : all;

@@ -42,6 +42,7 @@ struct boss {
     const char *answer; /* its bytes are the ids */
     uint64_t stop_at;   /* sends no more than this many ids; UINT64_MAX: all, and DONE */
     uint64_t skip;      /* repeats this many ids in front of each TOKENS frame */
+    bool step;          /* tokens of all requests in STEP frames, one id each */
     bool mute;          /* accepts nothing */
     int refuse;         /* answers SUBMIT with this code */
     unsigned submits, cancels;

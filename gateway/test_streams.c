@@ -96,6 +96,36 @@ static void test_resume(void **state)
         resume_at(at[i]);
 }
 
+/* One frame for the tokens of all: each client gets its own, also when another one leaves in the middle. */
+static void test_steps(void **state)
+{
+    struct boss b;
+    struct reply r[3] = {0};
+    int s[3];
+    boss_start(&b, NULL);
+    boss_engine_up(&b);
+    b.answer = "a step for \xf0\x9f\x98\x80 each of them";
+    b.step = true;
+    b.stop_at = 5;
+    for (int i = 0; i < 3; i++) {
+        s[i] = http_dial(&b);
+        http_send(s[i], "POST", "/v1/chat/completions", NULL, chat_stream);
+    }
+    http_read(&b, s[2], &r[2], "\"e\"", 3000);
+    close(s[2]);
+    while (b.cancels == 0)
+        boss_run(&b, 5);
+    b.stop_at = UINT64_MAX;
+    for (int i = 0; i < 2; i++) {
+        http_read(&b, s[i], &r[i], NULL, 5000);
+        check_stream(&r[i], b.answer);
+        close(s[i]);
+    }
+    for (int i = 0; i < 3; i++)
+        reply_free(&r[i]);
+    boss_stop(&b);
+}
+
 static void test_resume_carries_ids_and_seed(void **state)
 {
     struct boss b;
@@ -400,6 +430,7 @@ int main(int argc, char **argv)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cancel_on_disconnect),
         cmocka_unit_test(test_resume),
+        cmocka_unit_test(test_steps),
         cmocka_unit_test(test_resume_carries_ids_and_seed),
         cmocka_unit_test(test_resume_refused),
         cmocka_unit_test(test_link_fault_attaches),

@@ -52,6 +52,9 @@ void request_forget_output(struct request *r);
 int request_read(struct request *r, const struct vt_frame *f, uint32_t n_vocab, struct vt_err *err);
 /* Sends what r owes, in order. -1 with VT_E_BUSY when the link is full. */
 int request_send(struct request *r, struct vt_link *l, bool twice, struct vt_err *err);
+/* Of n requests, those that owe tokens and nothing before them, none of them with logprobs: their tokens in one frame, as
+ * far as there are at least two. Returns how many, 0 for none; -1 as request_send. */
+int request_send_step(struct request *const *at, unsigned n, struct vt_link *l, struct vt_err *err);
 /* True when request_send would send something. */
 bool request_owes(const struct request *r);
 int request_send_attached(struct vt_link *l, uint64_t gid, bool found, uint64_t from, bool ended);

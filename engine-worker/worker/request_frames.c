@@ -4,6 +4,8 @@
 #include <string.h>
 
 #define IDS_PER_FRAME 1024
+#define STEP_ROWS     256
+#define STEP_IDS      64 /* more go out in a frame of their own */
 
 /* ---- SUBMIT ---- */
 
@@ -181,6 +183,44 @@ static int send_tokens(struct request *r, struct vt_link *l, struct vt_err *err)
         return -1;
     r->sent += n;
     return 0;
+}
+
+static bool in_step(const struct request *r)
+{
+    return r != NULL && r->linked && r->told_accepted && !r->owes_accepted && !r->owes_prefill &&
+           r->sent < r->n && r->n - r->sent <= STEP_IDS && r->logprob == NULL && r->n_top == 0;
+}
+
+int request_send_step(struct request *const *at, unsigned n, struct vt_link *l, struct vt_err *err)
+{
+    unsigned rows = 0;
+    for (unsigned i = 0; i < n; i++)
+        rows += in_step(at[i]);
+    if (rows > STEP_ROWS)
+        rows = STEP_ROWS;
+    if (rows < 2)
+        return 0;
+    struct vt_enc *e = vt_link_begin(l, VT_F_STEP, 0);
+    vt_enc_array(e, VT_STEP_TOKENS, rows);
+    for (unsigned i = 0, k = 0; i < n && k < rows; i++) {
+        const struct request *r = at[i];
+        if (!in_step(r))
+            continue;
+        vt_enc_put_array(e, 3);
+        vt_enc_put_u64(e, r->gid);
+        vt_enc_put_u64(e, r->sent);
+        vt_enc_put_bin(e, r->ids + r->sent, (r->n - r->sent) * sizeof *r->ids);
+        k++;
+    }
+    if (vt_link_send(l, err) < 0)
+        return -1;
+    for (unsigned i = 0, k = 0; i < n && k < rows; i++) {
+        if (!in_step(at[i]))
+            continue;
+        at[i]->sent = at[i]->n;
+        k++;
+    }
+    return (int)rows;
 }
 
 static int send_parked(const struct request *r, struct vt_link *l, struct vt_err *err)

@@ -38,7 +38,10 @@ void got_free(struct got *g)
     if (g == NULL)
         return;
     vt_frame_close(&g->f);
-    vt_sock_msg_free(g->buf, g->len);
+    if (g->own)
+        free(g->buf);
+    else
+        vt_sock_msg_free(g->buf, g->len);
     free(g);
 }
 
@@ -73,24 +76,60 @@ void peer_send(struct peer *p)
     }
 }
 
-static void peer_read(struct rig *r, struct peer *p)
+static struct got *keep(struct peer *p, uint8_t *buf, size_t len)
 {
     struct vt_err err;
+    struct got *g = calloc(1, sizeof *g);
+    g->buf = buf;
+    g->len = len;
+    if (vt_frame_open(&g->f, buf, len, MAX_FRAME, &err) < 0)
+        fail_msg("%s", err.text);
+    *p->tail = g;
+    p->tail = &g->next;
+    return g;
+}
+
+/* For the tests each row of a STEP is a TOKENS frame of its own. */
+static void split_step(struct peer *p, const struct vt_frame *f)
+{
+    const msgpack_object_array *rows = vt_frame_array(f, VT_STEP_TOKENS);
+    struct vt_enc e;
+    vt_enc_init(&e);
+    p->steps++;
+    for (unsigned i = 0; i < rows->size; i++) {
+        const msgpack_object_array *row = vt_array_array(rows, i);
+        size_t n;
+        const uint8_t *ids = vt_array_bin(row, 2, &n);
+        vt_enc_begin(&e, VT_F_TOKENS, vt_array_u64(row, 0, 0), p->link);
+        vt_enc_u64(&e, VT_TOKENS_FIRST, vt_array_u64(row, 1, 0));
+        vt_enc_bin(&e, VT_TOKENS_IDS, ids, n);
+        assert_int_equal(vt_enc_end(&e, NULL), 0);
+        uint8_t *copy = malloc(e.len);
+        memcpy(copy, e.buf, e.len);
+        keep(p, copy, e.len)->own = true;
+    }
+    vt_enc_fini(&e);
+}
+
+static void peer_read(struct rig *r, struct peer *p)
+{
     uint8_t *buf;
     size_t len;
     while (p->s != NULL && !p->deaf && vt_sock_recv(p->s, &buf, &len) == 1) {
-        struct got *g = calloc(1, sizeof *g);
-        g->buf = buf;
-        g->len = len;
-        if (vt_frame_open(&g->f, buf, len, MAX_FRAME, &err) < 0)
+        struct vt_frame f;
+        struct vt_err err;
+        if (vt_frame_open(&f, buf, len, MAX_FRAME, &err) < 0)
             fail_msg("%s", err.text);
-        if (p == &r->store && r->shelf != NULL && g->f.type >= VT_F_CK_SALT && g->f.type < VT_F_STG_HELLO) {
-            shelf_frame(r, &g->f);
-            got_free(g);
-            continue;
-        }
-        *p->tail = g;
-        p->tail = &g->next;
+        bool kept = false;
+        if (p == &r->store && r->shelf != NULL && f.type >= VT_F_CK_SALT && f.type < VT_F_STG_HELLO)
+            shelf_frame(r, &f);
+        else if (f.type == VT_F_STEP)
+            split_step(p, &f);
+        else
+            kept = keep(p, buf, len) != NULL;
+        vt_frame_close(&f);
+        if (!kept)
+            vt_sock_msg_free(buf, len);
     }
 }
 

@@ -21,6 +21,7 @@ struct got {
     struct vt_frame f;
     uint8_t *buf;
     size_t len;
+    bool own; /* the bytes are the rig's */
 };
 
 struct peer {
@@ -29,6 +30,7 @@ struct peer {
     struct vt_enc enc;
     struct got *first, **tail; /* not yet asked for */
     bool deaf;                 /* does not read */
+    unsigned steps;            /* STEP frames so far */
 };
 
 /* A store in memory. */

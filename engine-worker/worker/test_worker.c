@@ -265,6 +265,7 @@ static void test_generates(void **state)
         tokens(id, id, 0, 20);
         done(id, 2, 20);
     }
+    assert_true(rig.gw.steps > 0); /* two at a time came in one frame */
     /* Resume: the first five are known, the next is the sixth. */
     submit(&(struct ask){.id = 6, .seed = 9, .n_prompt = 10, .max_new = 12, .n_emitted = 5, .slot = -1});
     accepted(6, 0);

@@ -134,26 +134,30 @@ static unsigned read_top(const msgpack_object_array *list, unsigned i, struct tr
     return n;
 }
 
-int job_take_tokens(struct job *j, const struct vt_frame *f)
+void job_tokens_of(struct job_tokens *t, const struct vt_frame *f)
 {
-    size_t bytes, lp_bytes;
-    const uint8_t *ids = vt_frame_bin(f, VT_TOKENS_IDS, &bytes);
-    const uint8_t *lps = vt_frame_bin(f, VT_TOKENS_LOGPROBS, &lp_bytes);
-    const msgpack_object_array *tops = vt_frame_array(f, VT_TOKENS_TOP);
-    size_t n = bytes / 4;
-    if (bytes % 4 != 0 || n > UINT16_MAX || (lps && lp_bytes != bytes))
+    t->first = vt_frame_u64(f, VT_TOKENS_FIRST, 0);
+    t->ids = vt_frame_bin(f, VT_TOKENS_IDS, &t->bytes);
+    t->logprobs = vt_frame_bin(f, VT_TOKENS_LOGPROBS, &t->logprob_bytes);
+    t->top = vt_frame_array(f, VT_TOKENS_TOP);
+}
+
+int job_take_tokens(struct job *j, const struct job_tokens *t)
+{
+    size_t n = t->bytes / 4;
+    if (t->bytes % 4 != 0 || n > UINT16_MAX || (t->logprobs && t->logprob_bytes != t->bytes))
         return -1;
-    int64_t known = transcript_known(&j->tr, vt_frame_u64(f, VT_TOKENS_FIRST, 0), n);
+    int64_t known = transcript_known(&j->tr, t->first, n);
     if (known < 0)
         return -1;
     for (size_t i = (size_t)known; i < n; i++) {
         struct transcript_top top[MAX_TOP];
         uint32_t id;
         float lp = 0;
-        memcpy(&id, ids + 4 * i, 4);
-        if (lps)
-            memcpy(&lp, lps + 4 * i, 4);
-        unsigned n_top = j->tr.n_top > 0 ? read_top(tops, (unsigned)i, top) : 0;
+        memcpy(&id, t->ids + 4 * i, 4);
+        if (t->logprobs)
+            memcpy(&lp, t->logprobs + 4 * i, 4);
+        unsigned n_top = j->tr.n_top > 0 ? read_top(t->top, (unsigned)i, top) : 0;
         if (transcript_push(&j->tr, id, lp, top, n_top))
             return -1;
     }

@@ -14,7 +14,15 @@ int job_send_credit(struct vt_link *l, uint64_t handle, uint32_t add);
 int job_send_slots_ask(struct vt_link *l, uint64_t id);
 int job_send_slot_op(struct vt_link *l, uint64_t id, uint32_t slot, unsigned verb, const char *name);
 
-/* Appends the ids of a TOKENS frame that are new. Returns how many ids the frame held, or -1: a gap, nonsense, or memory. */
-int job_take_tokens(struct job *j, const struct vt_frame *f);
+/* Tokens of one job as a frame brings them: of TOKENS, or of one row of STEP. */
+struct job_tokens {
+    uint64_t first;
+    const uint8_t *ids, *logprobs; /* u32le, f32le; logprobs NULL: none */
+    size_t bytes, logprob_bytes;
+    const msgpack_object_array *top; /* NULL: none */
+};
+void job_tokens_of(struct job_tokens *t, const struct vt_frame *f);
+/* Appends the ids that are new. Returns how many ids there were, or -1: a gap, nonsense, or memory. */
+int job_take_tokens(struct job *j, const struct job_tokens *t);
 
 #endif

@@ -462,17 +462,16 @@ static void on_refused(struct router *r, struct job *j, const struct vt_frame *f
     fail(j, &e);
 }
 
-static void on_tokens(struct router *r, struct job *j, const struct vt_frame *f)
+static void on_tokens(struct router *r, struct job *j, const struct job_tokens *t)
 {
     if (j->state != JOB_RUNNING)
         return;
     size_t from = j->tr.n;
-    uint64_t first = vt_frame_u64(f, VT_TOKENS_FIRST, 0);
-    int got = job_take_tokens(j, f);
+    int got = job_take_tokens(j, t);
     if (got < 0) {
-        if (first > j->tr.n) { /* something was lost: ask again from where we are */
+        if (t->first > j->tr.n) { /* something was lost: ask again from where we are */
             vt_log(r->log, VT_LOG_WARNING, "request %s: tokens from %llu, expected %zu", j->label,
-                   (unsigned long long)first, j->tr.n);
+                   (unsigned long long)t->first, j->tr.n);
             job_send_attach(j, j->link);
             return;
         }
@@ -570,8 +569,29 @@ static struct job *job_of(struct router *r, const struct vt_link *l, uint64_t ha
     return NULL;
 }
 
+/* Every row finds its job anew: taking one may end others. */
+static void on_step(struct router *r, const struct vt_link *l, const struct vt_frame *f)
+{
+    const msgpack_object_array *rows = vt_frame_array(f, VT_STEP_TOKENS);
+    for (unsigned i = 0; rows && i < rows->size; i++) {
+        const msgpack_object_array *row = vt_array_array(rows, i);
+        struct job *j = row ? job_of(r, l, vt_array_u64(row, 0, 0)) : NULL;
+        struct job_tokens t = {0};
+        if (!j)
+            continue;
+        t.first = vt_array_u64(row, 1, 0);
+        t.ids = vt_array_bin(row, 2, &t.bytes);
+        on_tokens(r, j, &t);
+    }
+}
+
 void router_frame(struct router *r, struct vt_link *l, const struct vt_frame *f)
 {
+    struct job_tokens t;
+    if (f->type == VT_F_STEP) {
+        on_step(r, l, f);
+        return;
+    }
     if (f->type == VT_F_SLOTS || f->type == VT_F_SLOT_OP_DONE) {
         router_asks_frame(r, l, f);
         return;
@@ -582,7 +602,10 @@ void router_frame(struct router *r, struct vt_link *l, const struct vt_frame *f)
     switch (f->type) {
     case VT_F_ACCEPTED: on_accepted(r, j, f); break;
     case VT_F_REFUSED: on_refused(r, j, f); break;
-    case VT_F_TOKENS: on_tokens(r, j, f); break;
+    case VT_F_TOKENS:
+        job_tokens_of(&t, f);
+        on_tokens(r, j, &t);
+        break;
     case VT_F_DONE: on_done(r, j, f); break;
     case VT_F_ATTACHED: on_attached(r, j, f); break;
     case VT_F_PREFILL:
