@@ -217,8 +217,9 @@ class Appliance:
     def ctl_json(self, *args, **kw):
         return json.loads(self.ctl('--json', *args, **kw)[1])
 
-    def metric(self, name, labels=None):
-        """Sum of a series in /metrics; labels: those that must match."""
+    def metric(self, name, labels=None, absent=None):
+        """Sum of a series in /metrics; labels: those that must match; absent: what a series counts that
+        no process has told yet."""
         body = stream.get(self.port, '/metrics').read().decode()
         total, seen = 0.0, False
         for line in body.splitlines():
@@ -227,6 +228,8 @@ class Appliance:
                 have = dict(re.findall(r'(\w+)="([^"]*)"', m.group(2) or ''))
                 if all(have.get(k) == v for k, v in (labels or {}).items()):
                     total, seen = total + float(m.group(3)), True
+        if not seen and absent is not None:
+            return absent
         assert seen, 'no series %s %s in /metrics' % (name, labels or '')
         return total
 
