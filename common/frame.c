@@ -193,7 +193,8 @@ static const uint8_t *obj_bin(const msgpack_object *o, size_t *len)
 const char *vt_obj_str(const msgpack_object *o, char *out, size_t size)
 {
     size_t n = 0;
-    if (o != NULL && o->type == MSGPACK_OBJECT_STR) {
+    if (o != NULL && o->type == MSGPACK_OBJECT_STR &&
+        o->via.str.size > 0) { /* an empty one may have no address */
         n = o->via.str.size < size ? o->via.str.size : size - 1;
         memcpy(out, o->via.str.ptr, n);
     }

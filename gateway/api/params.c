@@ -122,9 +122,9 @@ int field_str(const json_t *o, const char *name, const char **out, struct api_er
 
 static void store(struct params *p, const struct param_row *row, double v)
 {
-    char *at = (char *)p + row->off;
     if (row->rule == PARAM_ONLY || row->off == SIZE_MAX)
         return;
+    char *at = (char *)p + row->off;
     switch (row->type) {
     case PARAM_BOOL: *(bool *)at = v != 0; break;
     case PARAM_INT: *(int64_t *)at = (int64_t)v; break;

@@ -130,14 +130,17 @@ int stop_feed(struct stop_state *st, const char *text, size_t n, struct buf *out
             buf_add(out, st->held.p, of_held);
             buf_drop(&st->held, of_held);
         }
-        buf_add(out, text + from, let - of_held);
-        from += let - of_held;
+        if (let > of_held) {
+            buf_add(out, text + from, let - of_held);
+            from += let - of_held;
+        }
         if (hit >= 0) {
             buf_clear(&st->held);
             return hit;
         }
     }
-    buf_add(&st->held, text + from, n - from);
+    if (n > from)
+        buf_add(&st->held, text + from, n - from);
     return -1;
 }
 
