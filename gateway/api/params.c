@@ -475,8 +475,8 @@ json_t *params_json(const struct params *p)
     json_t *o = json_object();
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         const struct param_row *row = &table[i];
-        const char *at = (const char *)p + row->off;
         bool ours = row->rule != PARAM_ONLY && row->off != SIZE_MAX;
+        const char *at = ours ? (const char *)p + row->off : NULL;
         switch (row->type) {
         case PARAM_BOOL:
             json_object_set_new(o, row->name, json_boolean(ours ? *(const bool *)at : row->dflt != 0));

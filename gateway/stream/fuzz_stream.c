@@ -91,7 +91,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     same(&a.reasoning, &b.reasoning);
     same(&a.calls, &b.calls);
     for (int i = 0; mode & 8 && i < 5; i++)
-        if (memmem(ta.p, ta.n, stops[i], lens[i]))
+        if (ta.n > 0 && memmem(ta.p, ta.n, stops[i], lens[i]))
             abort();
     buf_fini(&a.content);
     buf_fini(&a.reasoning);
