@@ -74,6 +74,16 @@ void be_rmsnorm(struct be *b, float *y, const float *x, const float *w, int64_t 
 void be_add(struct be *b, float *y, const float *x, int64_t T, int64_t n);
 /* g = silu(g) * u, elementwise. */
 void be_silu_mul(struct be *b, float *g, const float *u, int64_t T, int64_t n);
+/* g = gelu(g) * u with the tanh form of gelu, elementwise. */
+void be_gelu_mul(struct be *b, float *g, const float *u, int64_t T, int64_t n);
+/* y[T][n] += bias[n] */
+void be_add_bias(struct be *b, float *y, const float *bias, int64_t T, int64_t n);
+/* x[T][n] *= by */
+void be_scale(struct be *b, float *x, float by, int64_t T, int64_t n);
+/* x = cap * tanh(x / cap), elementwise; cap > 0. */
+void be_softcap(struct be *b, float *x, float cap, int64_t T, int64_t n);
+/* x[T][n] *= sigmoid(g[T]), one gate a row. */
+void be_row_gate(struct be *b, float *x, const float *g, int64_t T, int64_t n);
 /* x = x * sigmoid(g), elementwise; g has row stride g_stride, x is contiguous. */
 void be_sigmoid_gate(struct be *b, float *x, const float *g, int64_t g_stride, int64_t T, int64_t n);
 
@@ -136,6 +146,39 @@ struct be_delta_run {
  */
 void be_delta_net(struct be *b, float *out, const struct be_delta *d, float *u, const float *z,
                   const float *bt, const float *at, const struct be_delta_run *runs, int n_runs);
+
+/* ---- mixture of experts (Shazeer et al., "Outrageously Large Neural Networks", arXiv:1701.06538) ----
+ *
+ * A row goes to its n_used best experts: T rows become T * n_used pairs (row, choice), pair t * n_used + j being the
+ * j-th choice of row t. Pairs are sorted by expert, so that each expert's weights are read once a batch, whatever
+ * the number of rows that chose it. */
+
+#define BE_EXPERTS_MAX 1024
+#define BE_USED_MAX    64
+
+struct be_route {
+    int n_expert, n_used;
+    bool sigmoid;      /* probabilities: sigmoid of each logit; else softmax over all */
+    const float *bias; /* [n_expert] added for the choice only; NULL: none */
+    bool normalize;    /* weights of the chosen sum to 1 */
+    float scale;       /* of the weights, after that */
+};
+/* ids, w [T][n_used]: the chosen experts, the best first (the lower number on ties), and their weights. */
+void be_moe_route(struct be *b, int32_t *ids, float *w, const float *logits, const struct be_route *r,
+                  int64_t T);
+/* Sorts pairs by expert, stable: pair p lies at row at[p]; rows first[e] … first[e + 1] - 1 belong to expert e. */
+void be_moe_sort(int32_t *at, int64_t first[BE_EXPERTS_MAX + 1], const int32_t *ids, const struct be_route *r,
+                 int64_t T);
+/* y[at[p]] = x[p / n_used]: every pair's own copy of its row, in sorted order. */
+void be_moe_gather(struct be *b, float *y, const float *x, const int32_t *at, const struct be_route *r,
+                   int64_t T, int64_t n);
+/* For n (at most 2) weights of each expert: y[i][row] = x[row] · w[i][expert]ᵀ over sorted rows. All w[i][e] of one i
+ * have one type and shape. x and y: [T * n_used] rows. */
+void be_moe_matmul(struct be *b, float *const *y, const struct be_weight *const *w, int n, const float *x,
+                   const int64_t *first, const struct be_route *r);
+/* out[t] = Σ_j w[t][j] y[at[t * n_used + j]], best choice first. */
+void be_moe_combine(struct be *b, float *out, const float *y, const float *w, const int32_t *at,
+                    const struct be_route *r, int64_t T, int64_t n);
 
 /* Index of the largest of n values (first on ties) — greedy sampling. */
 int64_t be_argmax(const float *x, int64_t n);

@@ -64,6 +64,14 @@ struct be_type {
 };
 const struct be_type *be_type(uint32_t type); /* NULL when unknown */
 
+#define BE_ROW_STEP 16 /* pieces of a matmul begin at whole tiles of every kernel */
+
+/* x[T][n_in] in each wanted form, into the backend's scratch. */
+void be_mm_prepare(struct be *b, const float *x, int64_t T, int64_t n_in, const bool want[BE_X_N]);
+/* What a kernel needs for T rows from row0 on of what was prepared; y [T][n_out]. */
+struct be_mm be_mm_rows(const struct be *b, const struct be_weight *w, const float *x, int64_t row0,
+                        int64_t T, float *y);
+
 /* ---- attention ---- */
 
 #define BE_ATTN_TILE  32  /* query vectors of a tile: rows times heads that share a KV head */
@@ -113,7 +121,9 @@ struct be_kernels {
     void (*rmsnorm)(float *y, const float *x, const float *w, int64_t n, float eps);
     void (*add)(float *y, const float *x, int64_t n);
     void (*silu_mul)(float *g, const float *u, int64_t n);
+    void (*gelu_mul)(float *g, const float *u, int64_t n);
     void (*sigmoid_gate)(float *x, const float *g, int64_t n);
+    void (*softcap)(float *x, int64_t n, float cap);
     void (*to_f16)(uint16_t *y, const float *x, int64_t n);
     void (*attn)(const struct be_attn_tile *t);
     /* u[n_rows][stride], n channels from the first: convolved over time in place, then silu. hist

@@ -52,6 +52,30 @@ static void silu_mul(float *g, const float *u, int64_t n)
         v_store_n(g + i, v_silu(v_load_n(g + i, n - i)) * v_load_n(u + i, n - i), n - i);
 }
 
+/* 0.5 x (1 + tanh t) with t = sqrt(2/pi) (x + 0.044715 x³) is x times the sigmoid of 2t, which does not cancel. */
+ALWAYS vf v_gelu(vf x)
+{
+    return x * v_sigmoid(v_set(1.59576912f) * (x + v_set(0.044715f) * x * x * x));
+}
+
+static void gelu_mul(float *g, const float *u, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + W <= n; i += W)
+        v_store(g + i, v_gelu(v_load(g + i)) * v_load(u + i));
+    if (i < n)
+        v_store_n(g + i, v_gelu(v_load_n(g + i, n - i)) * v_load_n(u + i, n - i), n - i);
+}
+
+static void softcap(float *x, int64_t n, float cap)
+{
+    int64_t i = 0;
+    for (; i + W <= n; i += W)
+        v_store(x + i, v_set(cap) * v_tanh(v_load(x + i) / v_set(cap)));
+    if (i < n)
+        v_store_n(x + i, v_set(cap) * v_tanh(v_load_n(x + i, n - i) / v_set(cap)), n - i);
+}
+
 static void sigmoid_gate(float *x, const float *g, int64_t n)
 {
     int64_t i = 0;

@@ -3,24 +3,25 @@
 #include <assert.h>
 
 #define MAX_TOGETHER 8
-#define ROW_STEP     16 /* pieces begin at whole tiles of every kernel */
 
-/* One call: the activations in each form that a weight asked for, and the rows of all weights one after
- * another. */
-struct job {
+/* The activations of one call in each form that a weight asked for. */
+struct prepare {
     struct be *b;
     const float *x;
-    int64_t T, n_in;
-    bool want[BE_X_N];
+    int64_t T, n_in, per_piece;
+    const bool *want; /* [BE_X_N] */
+};
+
+/* The rows of all weights one after another. */
+struct job {
     struct be_mm mm[MAX_TOGETHER];
     be_mm_fn *fn[MAX_TOGETHER];
     int64_t steps[MAX_TOGETHER]; /* row steps of each weight */
     int n;
     int64_t n_steps, per_piece;
-    int64_t x_per_piece;
 };
 
-static void prepare_row(const struct job *j, int64_t t)
+static void prepare_row(const struct prepare *j, int64_t t)
 {
     struct be *b = j->b;
     const float *x = j->x + t * j->n_in;
@@ -34,20 +35,50 @@ static void prepare_row(const struct job *j, int64_t t)
 
 static void prepare_piece(void *arg, int64_t i)
 {
-    const struct job *j = arg;
-    int64_t end = (i + 1) * j->x_per_piece;
-    for (int64_t t = i * j->x_per_piece; t < end && t < j->T; t++)
+    const struct prepare *j = arg;
+    int64_t end = (i + 1) * j->per_piece;
+    for (int64_t t = i * j->per_piece; t < end && t < j->T; t++)
         prepare_row(j, t);
 }
 
-static void prepare(struct job *j)
+void be_mm_prepare(struct be *b, const float *x, int64_t T, int64_t n_in, const bool want[BE_X_N])
 {
-    if (!j->want[BE_X_Q32] && !j->want[BE_X_Q256])
+    struct prepare j = {.b = b, .x = x, .T = T, .n_in = n_in, .want = want};
+    if (!want[BE_X_Q32] && !want[BE_X_Q256])
         return;
-    be_need(j->b, j->T, j->n_in);
-    int64_t n = be_pieces(j->b, j->T, j->T * j->n_in / 2);
-    j->x_per_piece = (j->T + n - 1) / n;
-    be_pool_run(j->b->pool, prepare_piece, j, n);
+    be_need(b, T, n_in);
+    int64_t n = be_pieces(b, T, T * n_in / 2);
+    j.per_piece = (T + n - 1) / n;
+    be_pool_run(b->pool, prepare_piece, &j, n);
+}
+
+struct be_mm be_mm_rows(const struct be *b, const struct be_weight *w, const float *x, int64_t row0,
+                        int64_t T, float *y)
+{
+    const struct be_type *t = be_type(w->type);
+    assert(t != NULL);
+    enum be_xform f = t->xform;
+    int64_t n = w->n_in, d_stride = f == BE_X_Q256 ? n / 256 : n / 32;
+    struct be_mm m = {.type = w->type,
+                      .w = w->data,
+                      .row_bytes = ggml_row_bytes(w->type, (uint64_t)n),
+                      .n_in = n,
+                      .n_out = w->n_out,
+                      .T = T,
+                      .y = y};
+    m.x = (struct be_x){.f = x + row0 * n,
+                        .f_stride = n,
+                        .q_stride = n,
+                        .d_stride = d_stride,
+                        .s16_stride = n / 16,
+                        .s32_stride = n / 32};
+    if (f == BE_X_F32)
+        return m;
+    m.x.q = b->q[f] + row0 * n;
+    m.x.d = b->d[f] + row0 * d_stride;
+    m.x.s16 = b->s16[f] + row0 * (n / 16);
+    m.x.s32 = b->s32[f] + row0 * (n / 32);
+    return m;
 }
 
 /* Piece i is a range of row steps that may cross from one weight to the next. */
@@ -60,50 +91,28 @@ static void matmul_piece(void *arg, int64_t i)
         int64_t a = s > first ? s - first : 0, z = end - first < j->steps[k] ? end - first : j->steps[k];
         if (a >= z)
             continue;
-        int64_t r1 = z * ROW_STEP < j->mm[k].n_out ? z * ROW_STEP : j->mm[k].n_out;
-        j->fn[k](&j->mm[k], a * ROW_STEP, r1);
+        int64_t r1 = z * BE_ROW_STEP < j->mm[k].n_out ? z * BE_ROW_STEP : j->mm[k].n_out;
+        j->fn[k](&j->mm[k], a * BE_ROW_STEP, r1);
     }
-}
-
-static void add_weight(struct job *j, float *y, const struct be_weight *w)
-{
-    const struct be_type *t = be_type(w->type);
-    struct be *b = j->b;
-    assert(t != NULL && w->n_in == j->n_in);
-    struct be_mm *m = &j->mm[j->n];
-    enum be_xform f = t->xform;
-    *m = (struct be_mm){.type = w->type,
-                        .w = w->data,
-                        .row_bytes = ggml_row_bytes(w->type, (uint64_t)w->n_in),
-                        .n_in = w->n_in,
-                        .n_out = w->n_out,
-                        .T = j->T,
-                        .y = y};
-    m->x = (struct be_x){.f = j->x,
-                         .f_stride = j->n_in,
-                         .q = b->q[f],
-                         .d = b->d[f],
-                         .s16 = b->s16[f],
-                         .s32 = b->s32[f],
-                         .q_stride = j->n_in,
-                         .d_stride = f == BE_X_Q256 ? j->n_in / 256 : j->n_in / 32,
-                         .s16_stride = j->n_in / 16,
-                         .s32_stride = j->n_in / 32};
-    j->fn[j->n] = b->k->mm[t->kind];
-    j->steps[j->n] = (w->n_out + ROW_STEP - 1) / ROW_STEP;
-    j->n_steps += j->steps[j->n++];
 }
 
 static void matmul_some(struct be *b, float *const *y, const struct be_weight *const *w, int n,
                         const float *x, int64_t T)
 {
-    struct job j = {.b = b, .x = x, .T = T, .n_in = w[0]->n_in};
+    struct job j = {.n = n};
+    int64_t n_in = w[0]->n_in;
+    bool want[BE_X_N] = {false};
     for (int i = 0; i < n; i++)
-        j.want[be_type(w[i]->type)->xform] = true;
-    prepare(&j);
-    for (int i = 0; i < n; i++)
-        add_weight(&j, y[i], w[i]);
-    int64_t pieces = be_pieces(b, j.n_steps, j.n_steps * ROW_STEP * j.n_in * T / 16);
+        want[be_type(w[i]->type)->xform] = true;
+    be_mm_prepare(b, x, T, n_in, want);
+    for (int i = 0; i < n; i++) {
+        assert(w[i]->n_in == n_in);
+        j.mm[i] = be_mm_rows(b, w[i], x, 0, T, y[i]);
+        j.fn[i] = b->k->mm[be_type(w[i]->type)->kind];
+        j.steps[i] = (w[i]->n_out + BE_ROW_STEP - 1) / BE_ROW_STEP;
+        j.n_steps += j.steps[i];
+    }
+    int64_t pieces = be_pieces(b, j.n_steps, j.n_steps * BE_ROW_STEP * n_in * T / 16);
     j.per_piece = (j.n_steps + pieces - 1) / pieces;
     be_pool_run(b->pool, matmul_piece, &j, (j.n_steps + j.per_piece - 1) / j.per_piece);
 }

@@ -97,6 +97,20 @@ static void silu_mul(float *g, const float *u, int64_t n)
         g[i] = silu(g[i]) * u[i];
 }
 
+static void gelu_mul(float *g, const float *u, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float x = g[i], t = 0.79788456f * (x + 0.044715f * x * x * x);
+        g[i] = x * sigmoid(2 * t) * u[i]; /* (1 + tanh t) / 2 without the cancellation at t < 0 */
+    }
+}
+
+static void softcap(float *x, int64_t n, float cap)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] = cap * tanhf(x[i] / cap);
+}
+
 static void sigmoid_gate(float *x, const float *g, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
@@ -187,7 +201,9 @@ const struct be_kernels be_kernels_ref = {
     .rmsnorm = rmsnorm,
     .add = add,
     .silu_mul = silu_mul,
+    .gelu_mul = gelu_mul,
     .sigmoid_gate = sigmoid_gate,
+    .softcap = softcap,
     .to_f16 = to_f16,
     .attn = be_ref_attn,
     .conv = conv,

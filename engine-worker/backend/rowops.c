@@ -1,5 +1,7 @@
 #include "internal.h"
 
+#include <math.h>
+
 /* Operations that take each row by itself: the driver hands ranges of rows to the pool. */
 struct rows {
     struct be *b;
@@ -7,7 +9,7 @@ struct rows {
     float *y;
     const float *x, *w;
     int64_t T, n, stride;
-    float eps;
+    float eps; /* or the one number that the operation takes */
     int64_t per_piece;
 };
 
@@ -60,6 +62,64 @@ void be_silu_mul(struct be *b, float *g, const float *u, int64_t T, int64_t n)
 {
     struct rows r = {.b = b, .one = one_silu_mul, .y = g, .x = u, .T = T, .n = n};
     run_rows(&r, 8);
+}
+
+static void one_gelu_mul(const struct rows *r, int64_t t)
+{
+    r->b->k->gelu_mul(r->y + t * r->n, r->x + t * r->n, r->n);
+}
+
+void be_gelu_mul(struct be *b, float *g, const float *u, int64_t T, int64_t n)
+{
+    struct rows r = {.b = b, .one = one_gelu_mul, .y = g, .x = u, .T = T, .n = n};
+    run_rows(&r, 8);
+}
+
+static void one_softcap(const struct rows *r, int64_t t)
+{
+    r->b->k->softcap(r->y + t * r->n, r->n, r->eps);
+}
+
+void be_softcap(struct be *b, float *x, float cap, int64_t T, int64_t n)
+{
+    struct rows r = {.b = b, .one = one_softcap, .y = x, .T = T, .n = n, .eps = cap};
+    run_rows(&r, 8);
+}
+
+static void one_add_bias(const struct rows *r, int64_t t)
+{
+    r->b->k->add(r->y + t * r->n, r->w, r->n);
+}
+
+void be_add_bias(struct be *b, float *y, const float *bias, int64_t T, int64_t n)
+{
+    struct rows r = {.b = b, .one = one_add_bias, .y = y, .w = bias, .T = T, .n = n};
+    run_rows(&r, 1);
+}
+
+static void one_scale(const struct rows *r, int64_t t)
+{
+    for (int64_t i = 0; i < r->n; i++)
+        r->y[t * r->n + i] *= r->eps;
+}
+
+void be_scale(struct be *b, float *x, float by, int64_t T, int64_t n)
+{
+    struct rows r = {.b = b, .one = one_scale, .y = x, .T = T, .n = n, .eps = by};
+    run_rows(&r, 1);
+}
+
+static void one_row_gate(const struct rows *r, int64_t t)
+{
+    float g = 1.0f / (1.0f + expf(-r->x[t]));
+    for (int64_t i = 0; i < r->n; i++)
+        r->y[t * r->n + i] *= g;
+}
+
+void be_row_gate(struct be *b, float *x, const float *g, int64_t T, int64_t n)
+{
+    struct rows r = {.b = b, .one = one_row_gate, .y = x, .x = g, .T = T, .n = n};
+    run_rows(&r, 1);
 }
 
 static void one_sigmoid_gate(const struct rows *r, int64_t t)

@@ -88,6 +88,28 @@ static void elementwise(int simd, struct be *b)
     for (int64_t i = 0; i < n; i++)
         s.want[i] = u[i] * sigmoid(s.x[i]);
     close_to("sigmoid_gate", simd, y, s.want, n, 1e-6, 1e-30);
+    memcpy(y, s.x, (size_t)n * sizeof *y);
+    be_gelu_mul(b, y, u, s.T, s.n);
+    for (int64_t i = 0; i < n; i++) {
+        double x = s.x[i];
+        s.want[i] = 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))) * u[i];
+    }
+    close_to("gelu_mul", simd, y, s.want, n, 3e-6, 1e-6); /* far below 0 the exponent's error grows with x³ */
+    memcpy(y, s.x, (size_t)n * sizeof *y);
+    be_softcap(b, y, 30.0f, s.T, s.n);
+    for (int64_t i = 0; i < n; i++)
+        s.want[i] = 30 * tanh((double)s.x[i] / 30);
+    close_to("softcap", simd, y, s.want, n, 1e-6, 5e-5);
+    memcpy(y, s.x, (size_t)n * sizeof *y);
+    be_add_bias(b, y, s.w, s.T, s.n);
+    be_scale(b, y, 3.25f, s.T, s.n);
+    for (int64_t i = 0; i < n; i++)
+        assert_true(y[i] == (s.x[i] + s.w[i % s.n]) * 3.25f);
+    memcpy(y, s.x, (size_t)n * sizeof *y);
+    be_row_gate(b, y, u, s.T, s.n);
+    for (int64_t i = 0; i < n; i++)
+        s.want[i] = s.x[i] * sigmoid(u[i / s.n]);
+    close_to("row_gate", simd, y, s.want, n, 1e-6, 1e-30);
     free(u);
     free(y);
     sample_free(&s);
@@ -137,6 +159,9 @@ static void not_finite_goes_through(int simd, struct be *b)
     x[32] = NAN;
     be_sigmoid_gate(b, w, x, 33, 1, 33);
     assert_true(isnan(w[32]) && isfinite(w[0]));
+    be_softcap(b, x, 5.0f, 1, 33);
+    be_gelu_mul(b, x, y, 1, 33);
+    assert_true(isnan(x[32]));
 }
 
 static void rope(int simd, struct be *b)
