@@ -98,12 +98,11 @@ int lab_feed(struct lab *lab, uint32_t seq, const uint32_t *ids, uint32_t n, uin
         uint32_t part = n < lab->ubatch ? n : lab->ubatch;
         if (s->state && part > border)
             part = border;
-        bool wanted = first_wanted < pos + part;
-        if (wanted && part > lab->max_logits)
-            part = lab->max_logits;
         uint32_t from = first_wanted > pos ? first_wanted - pos : 0; /* first row with logits */
         if (from > part)
             from = part;
+        if (part - from > lab->max_logits)
+            part = from + lab->max_logits;
         if (kv_seq_room(s, part) < part)
             return no_room(s, part, err);
         memset(lab->want, 0, from);
