@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OWN_UNKNOWN, OWN_YES, OWN_NO };
-
 /* Pieces up to this many bytes are merged by scanning all pairs; longer ones with a heap. */
 #define SHORT_PIECE 48
 
@@ -91,9 +89,8 @@ int bpe_load(struct bpe *b, const struct vocab *vocab, const struct gguf_file *g
         cap *= 2;
     uint8_t *buf = malloc(2 * 65536);
     b->pairs = malloc((size_t)cap * sizeof *b->pairs);
-    b->own = calloc(vocab->n, 1);
     int rc = 0;
-    if (!buf || !b->pairs || !b->own) {
+    if (!buf || !b->pairs) {
         rc = vt_fail(err, VT_E_NOMEM, "no memory for %llu merges", (unsigned long long)n);
     } else {
         memset(b->pairs, 0xFF, (size_t)cap * sizeof *b->pairs);
@@ -109,7 +106,6 @@ int bpe_load(struct bpe *b, const struct vocab *vocab, const struct gguf_file *g
 void bpe_fini(struct bpe *b)
 {
     free(b->pairs);
-    free(b->own);
     *b = (struct bpe){0};
 }
 
@@ -191,17 +187,15 @@ static int merge_long(const struct bpe *b, const uint8_t *s, size_t n, struct to
 
 int bpe_piece(const struct bpe *b, const uint8_t *s, size_t n, struct tok_ids *out, struct vt_err *err)
 {
-    /* Most pieces are a token whose own text merges into just that token; that is worth remembering per token. */
     const uint32_t whole = vocab_word(b->vocab, s, n);
-    if (whole != VOCAB_NONE &&
-        (b->ignore_merges || atomic_load_explicit(&b->own[whole], memory_order_relaxed) == OWN_YES))
+    if (whole != VOCAB_NONE && (b->ignore_merges || vocab_is_own(b->vocab, whole)))
         return tok_ids_push(out, whole, err);
     if (n > SHORT_PIECE)
         return merge_long(b, s, n, out, err);
     uint32_t id[SHORT_PIECE];
     const size_t k = merge_short(b, s, n, id);
-    if (whole != VOCAB_NONE)
-        atomic_store_explicit(&b->own[whole], k == 1 ? OWN_YES : OWN_NO, memory_order_relaxed);
+    if (whole != VOCAB_NONE && k == 1)
+        vocab_set_own(b->vocab, whole);
     for (size_t i = 0; i < k; i++)
         if (emit(b, id[i], out, err))
             return -1;

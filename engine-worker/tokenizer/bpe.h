@@ -1,12 +1,9 @@
-/* Byte-level BPE: merges by rank over the bytes of a piece. Any thread; the only thing written after loading is a memo of
- * single bytes, each of which has one possible value besides "unknown". */
+/* Byte-level BPE: merges by rank over the bytes of a piece. Any thread. */
 #ifndef TOKENIZER_BPE_H
 #define TOKENIZER_BPE_H
 
 #include "hash.h"
 #include "vocab.h"
-
-#include <stdatomic.h>
 
 struct bpe {
     const struct vocab *vocab;
@@ -15,8 +12,7 @@ struct bpe {
     } * pairs; /* open addressing; joined VOCAB_NONE = free */
     uint32_t mask;
     bool ignore_merges;
-    uint32_t unknown;     /* for a byte without a token; VOCAB_NONE: such bytes are dropped */
-    _Atomic uint8_t *own; /* per token: does its text merge into just itself? */
+    uint32_t unknown; /* for a byte without a token; VOCAB_NONE: such bytes are dropped */
 };
 
 /* vocab is borrowed for the life of b; the merges that count are added to sha. */

@@ -1,4 +1,3 @@
-#include "spm.h"
 #include "tok.h"
 #include "unicode.h"
 
@@ -43,11 +42,8 @@ static int encode_fragment(struct encoding *e, const uint8_t *s, size_t n)
     const struct tok *t = e->t;
     if (n == 0)
         return 0;
-    if (t->model == TOK_MODEL_SPM) {
-        const int32_t unknown = t->purpose[TOK_FOR_UNKNOWN];
-        return spm_encode(&t->vocab, s, n, t->add_space, unknown < 0 ? VOCAB_NONE : (uint32_t)unknown, e->out,
-                          e->err);
-    }
+    if (t->model == TOK_MODEL_SPM)
+        return spm_encode(&t->spm, s, n, t->add_space, e->out, e->err);
     if (!t->pre->nfc || (e->flags & TOK_AS_IS) || !u_nfc_changes(s, n))
         return pretok_split(t->pre, s, n, encode_piece, e);
     uint8_t *nfc;
@@ -78,6 +74,25 @@ static size_t trusted_from(struct trust *tr, size_t at)
     return end - at;
 }
 
+/* White space behind a special token that its model drops. */
+static size_t dropped(const struct tok *t, uint32_t id, const uint8_t *s, size_t n)
+{
+    if (!t->strips_right)
+        return 0;
+    for (size_t i = 0; i < sizeof t->keeps / sizeof *t->keeps; i++)
+        if (t->keeps[i] == (int32_t)id)
+            return 0;
+    size_t at = 0;
+    while (at < n) {
+        uint32_t cp;
+        const size_t len = u8_decode(s + at, n - at, &cp);
+        if (!(u_class(cp) & U_SP))
+            break;
+        at += len;
+    }
+    return at;
+}
+
 static int encode_text(struct encoding *e, const uint8_t *s, size_t n, struct trust *trust)
 {
     const struct tok *t = e->t;
@@ -96,6 +111,7 @@ static int encode_text(struct encoding *e, const uint8_t *s, size_t n, struct tr
         if (encode_fragment(e, s + from, at - from) || tok_ids_push(e->out, id, e->err))
             return -1;
         at += len;
+        at += dropped(t, id, s + at, n - at);
         from = at;
     }
     return encode_fragment(e, s + from, n - from);

@@ -141,3 +141,48 @@ void fixture_bpe(struct fixture *f, const char *pre)
     fixture_i32s(f, "tokenizer.ggml.token_type", kinds, FIX_N);
     fixture_strs(f, "tokenizer.ggml.merges", merges, sizeof merges / sizeof *merges);
 }
+
+void fixture_spm(struct fixture *f)
+{
+    static const char *const words[] = {"a",
+                                        "b",
+                                        "aa",
+                                        "aaaa",
+                                        "ab",
+                                        "\342\226\201",
+                                        "\342\226\201\342\226\201",
+                                        "\342\226\201the",
+                                        "th",
+                                        "the",
+                                        "e",
+                                        "t",
+                                        "h",
+                                        "a\342\226\201\141",
+                                        "\303\251",
+                                        "\346\227\245",
+                                        "\346\227\245\346\227\245",
+                                        "\n\n",
+                                        "\n"};
+    enum { N_WORDS = sizeof words / sizeof *words, N = 3 + 256 + N_WORDS + 1 };
+    static char bytes[256][7];
+    const char *tokens[N] = {"<unk>", "<s>", "</s>"};
+    int32_t kinds[N] = {2, 3, 3};
+    float scores[N] = {0};
+    for (int b = 0; b < 256; b++) {
+        snprintf(bytes[b], sizeof bytes[b], "<0x%02X>", b);
+        tokens[3 + b] = bytes[b];
+        kinds[3 + b] = 6;
+    }
+    for (int i = 0; i < N_WORDS; i++) {
+        tokens[259 + i] = words[i];
+        kinds[259 + i] = 1;
+        scores[259 + i] = -(float)(i * 7 % 11);
+    }
+    tokens[N - 1] = "<|im_end|>";
+    kinds[N - 1] = 3;
+    fixture_str(f, "tokenizer.ggml.model", "llama");
+    fixture_bool(f, "tokenizer.ggml.add_space_prefix", false);
+    fixture_strs(f, "tokenizer.ggml.tokens", tokens, N);
+    fixture_i32s(f, "tokenizer.ggml.token_type", kinds, N);
+    fixture_f32s(f, "tokenizer.ggml.scores", scores, N);
+}

@@ -37,5 +37,8 @@ enum {
     FIX_N
 };
 void fixture_bpe(struct fixture *f, const char *pre);
+/* A whole llama vocabulary without a space prefix: the 256 bytes (ids 3 to 258), some words and a special token. Some words
+ * hold a space inside, some runs of spaces. */
+void fixture_spm(struct fixture *f);
 
 #endif

@@ -12,7 +12,10 @@ static struct tok *load(const char *pre)
     struct tok *t;
     struct vt_err err;
     fixture_begin(&f);
-    fixture_bpe(&f, pre);
+    if (pre)
+        fixture_bpe(&f, pre);
+    else
+        fixture_spm(&f);
     if (fixture_open(&f, &g, &err) || tok_load(&t, g, &err))
         abort();
     gguf_close(g);
@@ -22,9 +25,9 @@ static struct tok *load(const char *pre)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const char *const pres[] = {"qwen2",          "qwen35", "gpt-2",  "smollm",
-                                       "llama-bpe",      "gpt-4o", "tekken", "deepseek-v3",
-                                       "deepseek-coder", "falcon", "default"};
+    static const char *const pres[] = {
+        "qwen2",       "qwen35",         "gpt-2",  "smollm",  "llama-bpe",    "gpt-4o", "tekken",
+        "deepseek-v3", "deepseek-coder", "falcon", "default", "deepseek-llm", NULL};
     enum { N = sizeof pres / sizeof *pres };
     static struct tok *toks[N];
     if (size == 0)

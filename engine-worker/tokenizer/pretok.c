@@ -245,6 +245,65 @@ static size_t match_cjk(const uint8_t *s, size_t n, unsigned arg)
     return at;
 }
 
+/* Letters with case that the pattern of deepseek-llm leaves out: it lists those of an older Unicode, without the styled
+ * letters of mathematics. */
+static bool is_later_letter(uint32_t cp)
+{
+    static const uint32_t ranges[][2] = {
+        {0x560, 0x588},   {0x10C7, 0x10FF},   {0x1C80, 0x1C8A},   {0x2D00, 0x2D2D},   {0xA790, 0xA7FA},
+        {0xAB30, 0xAB68}, {0x10570, 0x105BC}, {0x10D50, 0x10D85}, {0x16E40, 0x16E7F}, {0x1D400, 0x1DFFF}};
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
+        if (cp >= ranges[i][0] && cp <= ranges[i][1])
+            return true;
+    return false;
+}
+
+/* `[!-/:-~]` in both widths, the quotation marks, and the first signs of CJK. */
+static bool is_deepseek_sign(uint32_t cp)
+{
+    return (cp >= 0x21 && cp <= 0x2F) || (cp >= 0x3A && cp <= 0x7E) || (cp >= 0xFF01 && cp <= 0xFF0F) ||
+           (cp >= 0xFF1A && cp <= 0xFF5E) || (cp >= 0x2018 && cp <= 0x201F) || (cp >= 0x3000 && cp <= 0x3002);
+}
+
+enum { DEEPSEEK_LETTERS, DEEPSEEK_SIGNS };
+
+/* `\s?[letters]+` or `\s?[signs]+` of deepseek-llm. */
+static size_t match_deepseek_llm(const uint8_t *s, size_t n, unsigned arg)
+{
+    uint32_t cp;
+    size_t len = u8_decode(s, n, &cp);
+    const size_t from = u_class(cp) & U_SP ? len : 0;
+    size_t at = from;
+    for (; at < n; at += len) {
+        len = u8_decode(s + at, n - at, &cp);
+        const bool in = arg == DEEPSEEK_SIGNS ? is_deepseek_sign(cp)
+                                              : (u_class(cp) & (U_LU | U_LL | U_LT)) && !is_later_letter(cp);
+        if (!in)
+            break;
+    }
+    /* a space that is a sign itself (U+3000) stands alone when no sign follows */
+    if (at == from && from && arg == DEEPSEEK_SIGNS && u8_decode(s, n, &cp) && is_deepseek_sign(cp))
+        return from;
+    return at > from ? at : 0;
+}
+
+/* `\s+$` */
+static size_t match_last_spaces(const uint8_t *s, size_t n, unsigned arg)
+{
+    (void)arg;
+    size_t at = n;
+    while (at > 0) {
+        size_t from = at - 1;
+        while (from > 0 && at - from < 4 && (s[from] & 0xC0) == 0x80)
+            from--;
+        size_t len;
+        if (!(peek(s, at, from, &len) & U_SP) || from + len != at)
+            break;
+        at = from;
+    }
+    return n - at;
+}
+
 static const struct pretok table[] = {
     {.name = "gpt-2", .stage = {{match_gpt2, 0}}},
     {.name = "smollm", .stage = {{match_digits, 1}, {match_gpt2, 0}}},
@@ -256,6 +315,13 @@ static const struct pretok table[] = {
     {.name = "gpt-4o", .stage = {{match_o200k, DIGITS_3 | CONTRACTION_TAIL}}},
     {.name = "tekken", .stage = {{match_o200k, 0}}, .ignore_merges = true, .add_bos = true},
     {.name = "deepseek-v3", .stage = {{match_digits, 3}, {match_cjk, CJK_V3}, {match_deepseek3, 0}}},
+    {.name = "deepseek-llm",
+     .stage = {{match_newline, 0},
+               {match_deepseek_llm, DEEPSEEK_LETTERS},
+               {match_deepseek_llm, DEEPSEEK_SIGNS},
+               {match_last_spaces, 0, .at_end = true},
+               {match_cjk, CJK_CODER},
+               {match_digits, 0}}},
     {.name = "deepseek-coder",
      .stage = {{match_newline, 0},
                {match_spaced, U_L},
@@ -323,8 +389,8 @@ const struct pretok *pretok_find(const char *name, size_t len)
 const char *pretok_names(void)
 {
     return "gpt-2, smollm, llama-bpe, dbrx, qwen2, stablelm2, qwen35, gpt-4o, tekken, deepseek-v3, "
-           "deepseek-coder, "
-           "falcon, default";
+           "deepseek-llm, "
+           "deepseek-coder, falcon, default";
 }
 
 static int split_stage(const struct pretok *p, size_t k, const uint8_t *s, size_t n, pretok_piece *fn,
@@ -332,6 +398,11 @@ static int split_stage(const struct pretok *p, size_t k, const uint8_t *s, size_
 {
     if (k == sizeof p->stage / sizeof *p->stage || !p->stage[k].match)
         return fn(ctx, s, n);
+    if (p->stage[k].at_end) {
+        const size_t gap = n - p->stage[k].match(s, n, p->stage[k].arg);
+        const int rc = gap ? split_stage(p, k + 1, s, gap, fn, ctx) : 0;
+        return rc || gap == n ? rc : split_stage(p, k + 1, s + gap, n - gap, fn, ctx);
+    }
     size_t at = 0, gap = 0;
     while (at < n) {
         const size_t m = p->stage[k].match(s + at, n - at, p->stage[k].arg);

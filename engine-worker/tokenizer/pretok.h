@@ -1,4 +1,4 @@
-/* Pre-tokenizers: how a byte-level BPE vocabulary cuts text into pieces before merging. Each is one to five stages of
+/* Pre-tokenizers: how a byte-level BPE vocabulary cuts text into pieces before merging. Each is one to six stages of
  * hand-written scanners (no backtracking engine), linear in the text. Immutable; any thread. */
 #ifndef TOKENIZER_PRETOK_H
 #define TOKENIZER_PRETOK_H
@@ -15,7 +15,8 @@ struct pretok {
     struct {
         pretok_match *match;
         unsigned arg;
-    } stage[5];         /* applied one after another, each on the pieces of the one before; ends with NULL */
+        bool at_end;    /* match gives the length of what ends the piece; there is at most that one match */
+    } stage[6];         /* applied one after another, each on the pieces of the one before; ends with NULL */
     bool nfc;           /* the reference tokenizer normalizes to NFC first */
     bool ignore_merges; /* a piece that is a token is that token */
     bool add_bos;       /* when the file does not say */

@@ -1,5 +1,6 @@
 /* With the embedded model's vocabulary (VT_MODEL) and small made ones. */
 #include "fixture.h"
+#include "pretok.h"
 #include "tokenizer.h"
 
 #include <setjmp.h>
@@ -309,6 +310,68 @@ static void sentencepiece(void **state)
     }
 }
 
+/* phi-3: special tokens swallow the white space behind them, but for the begin token and its like. */
+static void white_space_behind_specials(void **state)
+{
+    static const char *const tokens[] = {"<unk>",    "<s>", "</s>", "\342\226\201", "a", "\342\226\201\141",
+                                         "<|user|>", "\n"};
+    static const int32_t kinds[] = {2, 3, 3, 1, 1, 1, 3, 1};
+    static const float scores[] = {0, 0, 0, -2, -2, -1, 0, -2};
+    static const char *const names[] = {"Phi-3 mini", "PHI3", "other"};
+    for (size_t i = 0; i < 3; i++) {
+        struct fixture f;
+        fixture_begin(&f);
+        fixture_str(&f, "general.name", names[i]);
+        fixture_str(&f, "tokenizer.ggml.model", "llama");
+        fixture_strs(&f, "tokenizer.ggml.tokens", tokens, 8);
+        fixture_i32s(&f, "tokenizer.ggml.token_type", kinds, 8);
+        fixture_f32s(&f, "tokenizer.ggml.scores", scores, 8);
+        struct tok *t = open_fixture(&f);
+        if (i < 2)
+            expect(t, "<|user|>\n \342\200\203a<s> a", 19, TOK_PARSE_SPECIAL, IDS(6, 5, 1, 3, 5));
+        else
+            expect(t, "<|user|>\na", 10, TOK_PARSE_SPECIAL, IDS(6, 3, 7, 4));
+        if (i < 2)
+            expect(t, "<|user|>\n", 9, TOK_PARSE_SPECIAL, IDS(6));
+        tok_free(t);
+    }
+}
+
+/* Where no word spans a border, a text is cut before merging; the ids stay those of merging it as a whole. */
+static void sentencepiece_across_spaces(void **state)
+{
+    static const char *const tokens[] = {"<unk>",
+                                         "<s>",
+                                         "</s>",
+                                         "\342\226\201",
+                                         "a",
+                                         "b",
+                                         "a\342\226\201\142",
+                                         "\342\226\201\142",
+                                         "b\342\226\201\141",
+                                         "ab"};
+    static const int32_t kinds[] = {2, 3, 3, 1, 1, 1, 1, 1, 1, 1};
+    static const float scores[] = {0, 0, 0, -9, -9, -9, -2, -1, -5, -3};
+    struct fixture f;
+    fixture_begin(&f);
+    fixture_str(&f, "tokenizer.ggml.model", "llama");
+    fixture_bool(&f, "tokenizer.ggml.add_space_prefix", false);
+    fixture_strs(&f, "tokenizer.ggml.tokens", tokens, 10);
+    fixture_i32s(&f, "tokenizer.ggml.token_type", kinds, 10);
+    fixture_f32s(&f, "tokenizer.ggml.scores", scores, 10);
+    struct tok *t = open_fixture(&f);
+    expect(t, "a b", 3, 0, IDS(6));       /* ' b' first, then 'a b' */
+    expect(t, "b a", 3, 0, IDS(5, 3, 4)); /* 'b a' is a word, but neither 'b ' nor ' a' is */
+    expect(t, "bb aab", 6, 0, IDS(5, 5, 3, 4, 9));
+    enum { N = 3000 }; /* a long piece: with the heap */
+    static char text[N];
+    uint32_t want[N];
+    for (size_t i = 0; i < N; i++)
+        text[i] = "a b "[i % 4], want[i] = i % 2 ? 3 : 6;
+    expect(t, text, N, 0, want, N / 2);
+    tok_free(t);
+}
+
 static void refused(const char *part, void (*fill)(struct fixture *))
 {
     struct fixture f;
@@ -410,10 +473,10 @@ static uint64_t cpu_us(void)
     return (uint64_t)t.tv_sec * 1000000u + (uint64_t)t.tv_nsec / 1000u;
 }
 
-static uint64_t best_time(const struct tok *t, const char *text, size_t n)
+static uint64_t best_time(const struct tok *t, const char *text, size_t n, int times)
 {
     uint64_t best = UINT64_MAX;
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < times; i++) {
         struct tok_ids ids = {0};
         struct vt_err err;
         const uint64_t t0 = cpu_us();
@@ -425,25 +488,68 @@ static uint64_t best_time(const struct tok *t, const char *text, size_t n)
     return best;
 }
 
+static const char *const growing[] = {"a",
+                                      " ",
+                                      "\n",
+                                      "'",
+                                      "7",
+                                      "<",
+                                      "<|im_end",
+                                      "\314\201\314\243",
+                                      "\377",
+                                      "the ",
+                                      "e\314\201",
+                                      "\n ",
+                                      "\346\227\245",
+                                      "-",
+                                      "aB",
+                                      "!a",
+                                      "\360\237\230\200",
+                                      "\343\200\200\343\200\200",
+                                      "\t \347\224\267 "};
+
 /* Twice the text takes about twice the time, whatever the text: a quadratic step would take four times. */
-static void linear(void **state)
+static void grows_linearly(const char *name, const struct tok *t, size_t n, int times)
 {
-    static const char *const units[] = {
-        "a",         " ",   "\n",           "'", "7", "<", "<|im_end", "\314\201\314\243", "\377", "the ",
-        "e\314\201", "\n ", "\346\227\245", "-", "aB"};
-    enum { N = 300000 };
-    struct tok *t = open_model();
-    char *text = malloc(2 * N);
-    for (size_t i = 0; i < sizeof units / sizeof *units; i++) {
-        const size_t len = strlen(units[i]);
-        for (size_t k = 0; k < 2 * N; k++)
-            text[k] = units[i][k % len];
-        const uint64_t once = best_time(t, text, N), twice = best_time(t, text, 2 * N);
+    char *text = malloc(2 * n);
+    for (size_t i = 0; i < sizeof growing / sizeof *growing; i++) {
+        const size_t len = strlen(growing[i]);
+        for (size_t k = 0; k < 2 * n; k++)
+            text[k] = growing[i][k % len];
+        const uint64_t once = best_time(t, text, n, times), twice = best_time(t, text, 2 * n, times);
         if (twice > 3 * once + 20000)
-            fail_msg("'%s': %d bytes take %llu us, %d take %llu us", units[i], N, (unsigned long long)once,
-                     2 * N, (unsigned long long)twice);
+            fail_msg("%s, '%s': %zu bytes take %llu us, %zu take %llu us", name, growing[i], n,
+                     (unsigned long long)once, 2 * n, (unsigned long long)twice);
     }
     free(text);
+}
+
+static void linear(void **state)
+{
+    struct tok *t = open_model();
+    grows_linearly("embedded model", t, 300000, 3);
+    tok_free(t);
+}
+
+static void linear_with_every_pretokenizer(void **state)
+{
+    for (const char *name = pretok_names(); name;) {
+        char pre[32];
+        struct fixture f;
+        snprintf(pre, sizeof pre, "%.*s", (int)strcspn(name, ","), name);
+        fixture_begin(&f);
+        fixture_bpe(&f, pre);
+        struct tok *t = open_fixture(&f);
+        grows_linearly(pre, t, 20000, 1);
+        tok_free(t);
+        name = strchr(name, ',');
+        name = name ? name + 2 : NULL;
+    }
+    struct fixture f;
+    fixture_begin(&f);
+    fixture_spm(&f);
+    struct tok *t = open_fixture(&f);
+    grows_linearly("llama", t, 100000, 1);
     tok_free(t);
 }
 
@@ -459,9 +565,12 @@ int main(void)
         cmocka_unit_test(long_pieces),
         cmocka_unit_test(missing_bytes),
         cmocka_unit_test(sentencepiece),
+        cmocka_unit_test(white_space_behind_specials),
+        cmocka_unit_test(sentencepiece_across_spaces),
         cmocka_unit_test(refusals),
         cmocka_unit_test(identity),
         cmocka_unit_test(linear),
+        cmocka_unit_test(linear_with_every_pretokenizer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

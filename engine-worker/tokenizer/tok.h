@@ -5,6 +5,7 @@
 #include "bpe.h"
 #include "pretok.h"
 #include "special.h"
+#include "spm.h"
 #include "tokenizer.h"
 
 struct tok {
@@ -12,9 +13,12 @@ struct tok {
     struct vocab vocab;
     struct bpe bpe; /* TOK_MODEL_BPE only, as is pre */
     const struct pretok *pre;
+    struct spm spm; /* TOK_MODEL_SPM only */
     struct special special;
     int32_t purpose[TOK_N_PURPOSES];
     bool add_bos, add_eos, add_space;
+    bool strips_right; /* special tokens swallow the white space behind them (phi-3) ... */
+    int32_t keeps[3];  /* ... but for these; -1 = none */
     uint32_t *eog;
     size_t n_eog;
     char *chat_template;

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 static bool is(const char *s, size_t n, const char *name)
 {
@@ -48,6 +49,25 @@ static int load_flags(struct tok *t, const struct gguf_file *g, struct vt_err *e
         return -1;
     if (t->model == TOK_MODEL_SPM && gguf_bool(g, "tokenizer.ggml.add_space_prefix", &t->add_space, err) < 0)
         return -1;
+    return 0;
+}
+
+/* The reference tokenizer of phi-3 drops white space behind special tokens. Files do not say so; their names do. */
+static int load_strips(struct tok *t, const struct gguf_file *g, struct vt_err *err)
+{
+    static const char *const kept[] = {"<unk>", "<s>", "<|endoftext|>"};
+    const char *name = "", *arch = "";
+    size_t name_n = 0, arch_n = 0;
+    if (gguf_str(g, "general.name", &name, &name_n, err) < 0 ||
+        gguf_str(g, "general.architecture", &arch, &arch_n, err) < 0)
+        return -1;
+    bool phi3 = is(arch, arch_n, "phi3");
+    for (size_t i = 0; i + 4 <= name_n && !phi3; i++)
+        phi3 = strncasecmp(name + i, "phi3", 4) == 0 ||
+               (i + 5 <= name_n && strncasecmp(name + i, "phi-3", 5) == 0);
+    t->strips_right = phi3 && t->model == TOK_MODEL_SPM;
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
+        t->keeps[i] = t->strips_right ? tok_find(t, kept[i], strlen(kept[i])) : -1;
     return 0;
 }
 
@@ -130,10 +150,14 @@ static int load(struct tok *t, const struct gguf_file *g, struct vt_sha256 *sha,
         t->bpe.ignore_merges = t->pre->ignore_merges;
     }
     load_purposes(t, g);
-    if (t->purpose[TOK_FOR_UNKNOWN] >= 0)
-        t->bpe.unknown = (uint32_t)t->purpose[TOK_FOR_UNKNOWN];
-    if (load_flags(t, g, err) || special_load(&t->special, &t->vocab, err) || load_eog(t, err) ||
-        load_chat_template(t, g, err))
+    const uint32_t unknown =
+        t->purpose[TOK_FOR_UNKNOWN] < 0 ? VOCAB_NONE : (uint32_t)t->purpose[TOK_FOR_UNKNOWN];
+    if (t->model == TOK_MODEL_SPM)
+        spm_load(&t->spm, &t->vocab, unknown);
+    else
+        t->bpe.unknown = unknown;
+    if (load_flags(t, g, err) || load_strips(t, g, err) || special_load(&t->special, &t->vocab, err) ||
+        load_eog(t, err) || load_chat_template(t, g, err))
         return -1;
     const struct vocab *v = &t->vocab;
     vt_sha256_add(sha, &v->n, sizeof v->n);
@@ -145,6 +169,8 @@ static int load(struct tok *t, const struct gguf_file *g, struct vt_sha256 *sha,
     vt_sha256_add(sha, t->purpose, sizeof t->purpose);
     const uint8_t flags[4] = {(uint8_t)t->model, t->add_bos, t->add_eos, t->add_space};
     vt_sha256_add(sha, flags, sizeof flags);
+    if (t->strips_right)
+        vt_sha256_add(sha, "strips right", 12);
     if (t->pre)
         vt_sha256_add(sha, t->pre->name, strlen(t->pre->name));
     vt_sha256_end(sha, t->sha);

@@ -65,16 +65,11 @@ static size_t lower_block_decode(const uint8_t *s, size_t n, uint8_t *out)
     return k;
 }
 
-static bool is_plain(uint8_t kind)
-{
-    return kind != TOK_CONTROL && kind != TOK_USER && kind != TOK_UNKNOWN;
-}
-
 /* Bytes of a token; out has room for n. */
 static size_t token_bytes(enum vocab_text how, uint8_t kind, const uint8_t *s, size_t n, uint8_t *out)
 {
     size_t len = n;
-    if (is_plain(kind)) {
+    if (vocab_is_plain(kind)) {
         if (how == VOCAB_BYTE_ALPHABET && byte_alphabet_decode((const char *)s, n, out, &len))
             return len;
         if (how == VOCAB_LOWER_BLOCK) {
@@ -189,7 +184,7 @@ static int index_words(struct vocab *v, enum vocab_text how, struct vt_err *err)
     for (uint32_t id = 0; id < v->n; id++) {
         size_t n;
         const uint8_t *s = strings_at(&v->bytes, id, &n);
-        if (n == 0 || !is_plain(v->kind[id]))
+        if (n == 0 || !vocab_is_plain(v->kind[id]))
             continue;
         if (n == 1) {
             uint32_t *at = how == VOCAB_LOWER_BLOCK && v->kind[id] == TOK_BYTE ? v->byte_id : v->one;
@@ -219,7 +214,8 @@ static int load_kinds(struct vocab *v, const struct gguf_file *g, struct vt_err 
 {
     static const char key[] = "tokenizer.ggml.token_type";
     v->kind = malloc((size_t)v->n + 1);
-    if (!v->kind)
+    v->own = calloc(v->n, 1);
+    if (!v->kind || !v->own)
         return vt_fail(err, VT_E_NOMEM, "no memory for a vocabulary of %u tokens", v->n);
     memset(v->kind, TOK_NORMAL, (size_t)v->n + 1);
     enum gguf_type type;
@@ -297,5 +293,6 @@ void vocab_fini(struct vocab *v)
     free(v->kind);
     free(v->score);
     free(v->words);
+    free(v->own);
     *v = (struct vocab){0};
 }
