@@ -99,7 +99,9 @@ void be_rope(struct be *b, float *x, int64_t T, int64_t row_stride, int n_head, 
 
 /* ---- attention over pages ---- */
 
-#define BE_PAGE 256 /* tokens in a page */
+#define BE_PAGE           256 /* tokens in a page */
+#define BE_ATTN_MAX_D     512 /* largest head */
+#define BE_ATTN_GROUP_MAX 32  /* most query heads of one KV head */
 
 /* K page of one layer: f16 [n_kv_head][BE_PAGE][d]; V page: f16 [n_kv_head][BE_PAGE][dv]. */
 struct be_attn {
@@ -124,6 +126,8 @@ void be_attention(struct be *b, float *out, const float *q, const struct be_attn
                   const struct be_attn_run *runs, int n_runs);
 
 /* ---- gated delta net (Yang et al., "Gated Delta Networks", arXiv:2412.06464) ---- */
+
+#define BE_CONV_MAX 8 /* taps */
 
 struct be_delta {
     int n_k_head, n_v_head, dk,

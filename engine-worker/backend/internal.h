@@ -74,8 +74,7 @@ struct be_mm be_mm_rows(const struct be *b, const struct be_weight *w, const flo
 
 /* ---- attention ---- */
 
-#define BE_ATTN_TILE  32  /* query vectors of a tile: rows times heads that share a KV head */
-#define BE_ATTN_MAX_D 512 /* largest head */
+#define BE_ATTN_TILE BE_ATTN_GROUP_MAX /* query vectors of a tile: rows times heads that share a KV head */
 
 /* Consecutive rows of one run, all query heads of one KV head. */
 struct be_attn_tile {
@@ -93,7 +92,6 @@ struct be_attn_tile {
 /* ---- gated delta net ---- */
 
 #define BE_DELTA_LANES 32 /* columns of S that one piece works on */
-#define BE_CONV_MAX    8  /* taps */
 
 /* All rows of one run, one value head, n_cols columns of its state. */
 struct be_delta_piece {

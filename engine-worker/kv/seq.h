@@ -3,7 +3,11 @@
  *
  * Page i holds tokens 256i … 256i+255. All pages but the last are full and published (immutable, perhaps shared); the last
  * may be partial and then belongs to this sequence alone. Hybrid models can go back only to where a state is known: the
- * end of the sequence, a page border with a snapshot, or the start. One thread. */
+ * end of the sequence, a page border with a snapshot, or the start. One thread.
+ *
+ * Layers that see a window have pages in a pool of their own, under the same names. Of these a sequence holds those that a
+ * row at its newest page border or behind it can see, and gives back the others: they stay cached, or their memory goes to
+ * the next page. Such a model can go back to where the whole window is still held, or found by name. */
 #ifndef KV_SEQ_H
 #define KV_SEQ_H
 
@@ -15,14 +19,25 @@ struct kv_seq {
     uint32_t *ids;   /* [cap] */
     uint32_t *pages; /* [cap / BE_PAGE, rounded up] */
     uint32_t n_pages;
+    struct kv *win;            /* pool of the layers with a window; NULL: none */
+    uint32_t window;           /* tokens that a row sees, itself among them */
+    uint32_t *wpages;          /* as pages; NULL: no window */
+    uint32_t first_wpage;      /* those from here on are held */
     uint8_t (*names)[KV_NAME]; /* names[0]: root; names[i+1]: of page i while it is full */
     float *state;              /* after n tokens; NULL when the model is not hybrid */
     uint32_t max_snaps;        /* most snapshots that this sequence leaves behind */
     uint32_t keep;             /* page border whose snapshot is not thinned out (end of the prompt) */
 };
 
-int kv_seq_init(struct kv_seq *s, struct kv *kv, uint32_t cap, uint32_t max_snaps, struct vt_err *err);
+/* The pools are borrowed; window 0 and win NULL: the model has no layers with a window. */
+int kv_seq_init(struct kv_seq *s, struct kv *kv, struct kv *win, uint32_t window, uint32_t cap,
+                uint32_t max_snaps, struct vt_err *err);
 void kv_seq_fini(struct kv_seq *s); /* a zeroed one is fine */
+
+/* Pages of the window pool that a row at position pos can see, its own not counted, begin with this one. */
+uint32_t kv_window_first(uint32_t window, uint32_t pos);
+/* Most pages that lie between there and a page border. */
+uint32_t kv_window_pages(uint32_t window);
 
 /* The root of a tenant's names: equal prompts of two tenants never share pages. */
 void kv_root(const char *tenant, uint8_t root[KV_NAME]);
@@ -50,9 +65,10 @@ uint32_t kv_seq_reuse(struct kv_seq *s, const uint8_t root[KV_NAME], const uint3
                       const struct kv_reuse *r);
 
 /* Replaces everything by n_pages full pages that an import has filled, each with a reference that passes to s; a hybrid
- * model's state comes from snap, whose reference passes, too. */
+ * model's state comes from snap, whose reference passes, too, and so do those of wpages: the pages of the window before
+ * the border, the first one first. */
 void kv_seq_install(struct kv_seq *s, const uint8_t root[KV_NAME], const uint32_t *ids, const uint32_t *pages,
-                    uint32_t n_pages, uint32_t snap);
+                    uint32_t n_pages, uint32_t snap, const uint32_t *wpages);
 
 /* Makes room for `want` more tokens behind n, within cap; returns for how many there is room. */
 uint32_t kv_seq_room(struct kv_seq *s, uint32_t want);

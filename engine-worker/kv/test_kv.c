@@ -170,7 +170,7 @@ static void random_operations(bool hybrid, uint32_t pages, uint32_t seed)
         fill_ids(w.base[i], CAP, i < 2 ? 5 : 6);
     fill_ids(w.base[1] + 700, CAP - 700, 9); /* shares 700 tokens with the first */
     for (int i = 0; i < N_SEQS; i++) {
-        assert_int_equal(kv_seq_init(&w.seqs[i], w.kv, CAP, 3, NULL), 0);
+        assert_int_equal(kv_seq_init(&w.seqs[i], w.kv, NULL, 0, CAP, 3, NULL), 0);
         kv_seq_clear(&w.seqs[i], w.roots[0]);
     }
     for (int op = 0; op < 400; op++) {
@@ -245,8 +245,8 @@ static void setup(struct pair *p, bool hybrid, uint32_t max_snaps)
     p->kv = make_kv(16, hybrid ? 2 * max_snaps : 0, hybrid);
     kv_root("t", p->root);
     fill_ids(p->ids, CAP, 3);
-    assert_int_equal(kv_seq_init(&p->a, p->kv, CAP, max_snaps, NULL), 0);
-    assert_int_equal(kv_seq_init(&p->b, p->kv, CAP, max_snaps, NULL), 0);
+    assert_int_equal(kv_seq_init(&p->a, p->kv, NULL, 0, CAP, max_snaps, NULL), 0);
+    assert_int_equal(kv_seq_init(&p->b, p->kv, NULL, 0, CAP, max_snaps, NULL), 0);
     kv_seq_clear(&p->a, p->root);
     kv_seq_clear(&p->b, p->root);
 }
@@ -420,7 +420,7 @@ static void an_import_becomes_a_sequence(void **state)
         memcpy(kv_page_data(p.kv, pages[i]), kv_page_data(p.kv, p.a.pages[i]), kv_page_bytes(p.kv));
     }
     memcpy(kv_snap_fill(p.kv, snap), p.a.state, STATE * sizeof(float));
-    kv_seq_install(&p.b, p.root, p.ids, pages, 2, snap);
+    kv_seq_install(&p.b, p.root, p.ids, pages, 2, snap, NULL);
     assert_int_equal(p.b.n, 512);
     assert_int_equal(p.b.pages[0], p.a.pages[0]); /* equal pages are one */
     check_seq(&p.b);
@@ -435,7 +435,7 @@ static void a_full_pool_says_so(void **state)
     uint8_t root[KV_NAME];
     kv_root("t", root);
     fill_ids(ids, CAP, 1);
-    assert_int_equal(kv_seq_init(&s, kv, CAP, 0, NULL), 0);
+    assert_int_equal(kv_seq_init(&s, kv, NULL, 0, CAP, 0, NULL), 0);
     kv_seq_clear(&s, root);
     assert_int_equal(grow(&s, ids, 600), 512);
     assert_int_equal(kv_seq_room(&s, 1), 0);

@@ -9,11 +9,18 @@
 #include "model.h"
 #include "pool.h"
 
+/* The pools of a model's KV pages: n_pages of the layers that see everything (with room for the drafts' layers, if so told)
+ * and of the recurrent snapshots, n_wpages of those with a window; *window is NULL when there are none. */
+int fw_pools(struct kv **kv, struct kv **window, const struct model *m, bool drafts, uint32_t n_pages,
+             uint32_t n_wpages, uint32_t n_snaps, struct vt_err *err);
+
 struct fw_run {
     int64_t row0, n_rows;
     int32_t pos0;          /* position of the first row */
     const uint32_t *pages; /* [at least (pos0 + n_rows) / BE_PAGE, rounded up] */
-    float *state;          /* model->state_floats; NULL when not hybrid */
+    const uint32_t *
+        wpages; /* the same of the layers with a window, whose pages behind it are not looked at; NULL: none */
+    float *state; /* model->state_floats; NULL when not hybrid */
 };
 
 struct fw_batch {
@@ -22,16 +29,22 @@ struct fw_batch {
     const uint8_t *want; /* [n_rows] 1: logits of this row */
     const struct fw_run *runs;
     int n_runs;
+    float *hidden; /* takes [n_rows][n_embd], what the output matrix is multiplied with; NULL: not wanted */
 };
 
 struct fw;
 
-/* Buffers for batches of up to max_rows rows, max_runs runs and max_logits flagged rows. model, be and kv are borrowed. */
-int fw_new(struct fw **out, const struct model *m, struct be *be, struct kv *kv, int64_t max_rows,
-           int max_runs, int64_t max_logits, struct vt_err *err);
+/* Buffers for batches of up to max_rows rows, max_runs runs and max_logits flagged rows. model, be and the pools are
+ * borrowed; window is the pool of the layers with a window, NULL when there are none. */
+int fw_new(struct fw **out, const struct model *m, struct be *be, struct kv *kv, struct kv *window,
+           int64_t max_rows, int max_runs, int64_t max_logits, struct vt_err *err);
 void fw_free(struct fw *f);
-/* Returns logits [flagged rows in order][n_vocab]; valid until the next call. */
+/* Returns logits [flagged rows in order][n_vocab]; valid until the next call. NULL: no memory for page tables. */
 float *fw_forward(struct fw *f, const struct fw_batch *b);
+/* The first draft block instead of the trunk: row (x, p) is the token at position p + 1 with the hidden vector of position
+ * p (of the trunk, or of the draft before); logits are those of position p + 2. hidden: [n_rows][n_embd], may be
+ * b->hidden. The pool must have room for the drafts' layers; state and wpages are not used. */
+float *fw_draft(struct fw *f, const struct fw_batch *b, const float *hidden);
 /* Bytes of the buffers. */
 uint64_t fw_bytes(const struct fw *f);
 

@@ -90,6 +90,38 @@ int map_float(struct map *p, const char *key, float lo, float hi, float dflt, fl
     return 0;
 }
 
+int map_layer_flag(struct map *p, const char *key, int layer, bool *found, bool *out)
+{
+    char full[128];
+    full_key(p, key, full, sizeof full);
+    enum gguf_type elem;
+    uint64_t n;
+    uint32_t v;
+    struct vt_err ignored;
+    *found = gguf_arr(p->f, full, &elem, &n, &ignored) == 0;
+    if (!*found)
+        return 0;
+    if (n < (uint64_t)p->m->n_layer)
+        return vt_fail(p->err, VT_E_PAYLOAD, "key %s has %llu values; one a layer (%d) is needed", full,
+                       (unsigned long long)n, p->m->n_layer);
+    if (gguf_arr_u32(p->f, full, (uint64_t)layer, &v, p->err) != 0)
+        return -1;
+    *out = v != 0;
+    return 0;
+}
+
+bool map_is(struct map *p, const char *key, const char *text)
+{
+    char full[128];
+    const char *s;
+    size_t len;
+    struct vt_err ignored;
+    full_key(p, key, full, sizeof full);
+    return gguf_str(p->f, full, &s, &len, &ignored) == 0 && len == strlen(text) && memcmp(s, text, len) == 0;
+}
+
+/* ---- tensors ---- */
+
 static void tensor_name(int layer, const char *name, char *out, size_t size)
 {
     if (layer < 0)
@@ -105,71 +137,138 @@ bool map_has(struct map *p, int layer, const char *name)
     return gguf_tensor(p->f, full) != NULL;
 }
 
-static const char *shape_text(const struct gguf_tensor *t, char *out, size_t size)
+static const char *shape_text(const uint64_t *ne, uint32_t n, char *out, size_t size)
 {
-    int at = snprintf(out, size, "{%llu", (unsigned long long)t->ne[0]);
-    for (uint32_t d = 1; d < t->n_dims && at < (int)size; d++)
-        at += snprintf(out + at, size - (size_t)at, ", %llu", (unsigned long long)t->ne[d]);
+    int at = snprintf(out, size, "{%llu", (unsigned long long)ne[0]);
+    for (uint32_t d = 1; d < n && at < (int)size; d++)
+        at += snprintf(out + at, size - (size_t)at, ", %llu", (unsigned long long)ne[d]);
     if (at < (int)size - 1)
         snprintf(out + at, size - (size_t)at, "}");
     return out;
 }
 
-/* Finds a tensor and compares its shape; n_dims 1 or 2. */
-static const struct gguf_tensor *find(struct map *p, int layer, const char *name, const struct dim *dims,
-                                      uint32_t n_dims)
+/* " (embedding_length, feed_forward_length)" */
+static const char *source_text(const struct dim *dims, uint32_t n, char *out, size_t size)
 {
-    char full[128], shape[100];
+    int at = snprintf(out, size, " (%s", dims[0].from);
+    for (uint32_t d = 1; d < n && at < (int)size; d++)
+        at += snprintf(out + at, size - (size_t)at, ", %s", dims[d].from);
+    if (at < (int)size - 1)
+        snprintf(out + at, size - (size_t)at, ")");
+    return out;
+}
+
+/* Finds a tensor and compares its shape; n 1 to 3. */
+static const struct gguf_tensor *find(struct map *p, int layer, const char *name, const struct dim *dims,
+                                      uint32_t n)
+{
+    char full[128], shape[100], needed[100], from[300];
+    uint64_t ne[4] = {1, 1, 1, 1};
+    for (uint32_t d = 0; d < n; d++)
+        ne[d] = (uint64_t)dims[d].n;
+    shape_text(ne, n, needed, sizeof needed);
+    source_text(dims, n, from, sizeof from);
     tensor_name(layer, name, full, sizeof full);
     const struct gguf_tensor *t = gguf_tensor(p->f, full);
-    struct dim a = dims[0], b = n_dims > 1 ? dims[1] : DIM(1, "");
     if (!t) {
-        if (n_dims > 1)
-            vt_fail(p->err, VT_E_PAYLOAD, "tensor %s is missing; %s needs it as {%lld, %lld} (%s, %s)", full,
-                    p->m->arch, (long long)a.n, (long long)b.n, a.from, b.from);
-        else
-            vt_fail(p->err, VT_E_PAYLOAD, "tensor %s is missing; %s needs it as {%lld} (%s)", full,
-                    p->m->arch, (long long)a.n, a.from);
+        vt_fail(p->err, VT_E_PAYLOAD, "tensor %s is missing; %s needs it as %s%s", full, p->m->arch, needed,
+                from);
         return NULL;
     }
-    if (t->ne[0] == (uint64_t)a.n && t->ne[1] == (uint64_t)b.n && t->ne[2] == 1 && t->ne[3] == 1)
+    p->used[t - gguf_tensor_at(p->f, 0)] = true;
+    if (memcmp(t->ne, ne, sizeof ne) == 0)
         return t;
-    shape_text(t, shape, sizeof shape);
-    if (n_dims > 1)
-        vt_fail(p->err, VT_E_PAYLOAD, "tensor %s has shape %s; {%lld, %lld} is needed (%s, %s)", full, shape,
-                (long long)a.n, (long long)b.n, a.from, b.from);
-    else
-        vt_fail(p->err, VT_E_PAYLOAD, "tensor %s has shape %s; {%lld} is needed (%s)", full, shape,
-                (long long)a.n, a.from);
+    shape_text(t->ne, t->n_dims, shape, sizeof shape);
+    vt_fail(p->err, VT_E_PAYLOAD, "tensor %s has shape %s; %s is needed%s", full, shape, needed, from);
     return NULL;
+}
+
+static int check_type(struct map *p, const struct gguf_tensor *t)
+{
+    if (be_type_ok(t->type))
+        return 0;
+    return vt_fail(p->err, VT_E_PAYLOAD, "tensor %s has type %s, which this version cannot compute with",
+                   t->name, ggml_type_name(t->type));
 }
 
 int map_matrix(struct map *p, struct be_weight *w, int layer, const char *name, struct dim in, struct dim out)
 {
     struct dim dims[2] = {in, out};
     const struct gguf_tensor *t = find(p, layer, name, dims, 2);
-    if (!t)
+    if (!t || check_type(p, t) < 0)
         return -1;
-    if (!be_type_ok(t->type))
-        return vt_fail(p->err, VT_E_PAYLOAD, "tensor %s has type %s, which this version cannot compute with",
-                       t->name, ggml_type_name(t->type));
     *w = (struct be_weight){.type = t->type, .n_in = in.n, .n_out = out.n, .data = t->data};
+    return 0;
+}
+
+int map_matrices(struct map *p, struct be_weight **w, int layer, const char *name, struct dim in,
+                 struct dim out, struct dim n)
+{
+    struct dim dims[3] = {in, out, n};
+    const struct gguf_tensor *t = find(p, layer, name, dims, 3);
+    if (!t || check_type(p, t) < 0 || !(*w = map_alloc(p, (size_t)n.n * sizeof **w)))
+        return -1;
+    uint64_t bytes = ggml_row_bytes(t->type, (uint64_t)in.n) * (uint64_t)out.n;
+    for (int64_t e = 0; e < n.n; e++)
+        (*w)[e] = (struct be_weight){
+            .type = t->type, .n_in = in.n, .n_out = out.n, .data = t->data + (uint64_t)e * bytes};
+    return 0;
+}
+
+int map_reorder(struct map *p, struct be_weight *w, const int32_t *rows, int64_t n)
+{
+    uint64_t bytes = ggml_row_bytes(w->type, (uint64_t)w->n_in);
+    uint8_t *copy = map_alloc(p, (size_t)n * bytes);
+    if (!copy)
+        return -1;
+    for (int64_t i = 0; i < n; i++)
+        memcpy(copy + (uint64_t)i * bytes, (const uint8_t *)w->data + (uint64_t)rows[i] * bytes, bytes);
+    w->data = copy;
+    w->n_out = n;
+    return 0;
+}
+
+/* Tables that some converters wrote of what is computed here, and factors of engines that compute with FP4 activations. */
+static bool without_effect(const char *name)
+{
+    static const char *const ends[] = {".input_scale", ".attn_rot_embd.weight",
+                                       ".attention.rotary_emb.inv_freq"};
+    size_t n = strlen(name);
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (n > strlen(ends[i]) && strcmp(name + n - strlen(ends[i]), ends[i]) == 0)
+            return true;
+    return false;
+}
+
+int map_all_used(struct map *p)
+{
+    for (uint64_t i = 0; i < gguf_n_tensors(p->f); i++) {
+        const char *name = gguf_tensor_at(p->f, i)->name;
+        if (!p->used[i] && !without_effect(name))
+            return vt_fail(
+                p->err, VT_E_PAYLOAD,
+                "tensor %s has no place in the architecture %s as its keys describe it; without it "
+                "the result would be wrong",
+                name, p->m->arch);
+    }
     return 0;
 }
 
 void *map_alloc(struct map *p, size_t bytes)
 {
     struct model *m = p->m;
+    size_t size = (bytes + 63) / 64 * 64;
     void **owned = realloc(m->owned, (m->n_owned + 1) * sizeof *owned);
     if (owned)
         m->owned = owned;
-    void *v = owned ? aligned_alloc(64, (bytes + 63) / 64 * 64) : NULL;
+    void *v = owned ? aligned_alloc(64, size) : NULL;
     if (!v) {
         vt_fail(p->err, VT_E_NOMEM, "out of memory for %zu bytes of the model's vectors", bytes);
         return NULL;
     }
+    memset(v, 0, size);
     m->owned[m->n_owned++] = v;
-    m->vector_bytes += bytes;
+    m->owned_bytes += bytes;
     return v;
 }
 
@@ -198,6 +297,11 @@ int map_vector(struct map *p, const float **v, int layer, const char *name, stru
     return t ? copy_floats(p, v, t) : -1;
 }
 
+int map_vector_opt(struct map *p, const float **v, int layer, const char *name, struct dim n)
+{
+    return map_has(p, layer, name) ? map_vector(p, v, layer, name, n) : 0;
+}
+
 int map_table(struct map *p, const float **v, int layer, const char *name, struct dim a, struct dim b)
 {
     struct dim dims[2] = {a, b};
@@ -205,13 +309,22 @@ int map_table(struct map *p, const float **v, int layer, const char *name, struc
     return t ? copy_floats(p, v, t) : -1;
 }
 
-int map_trunk(struct map *p)
+int map_trunk(struct map *p, bool drafts)
 {
     struct model *m = p->m;
-    if (map_int(p, "embedding_length", 1, 1 << 20, -1, &m->n_embd) < 0 ||
+    int32_t n_blocks;
+    if (map_int(p, "block_count", 1, 1024, -1, &n_blocks) < 0 ||
+        map_int(p, "nextn_predict_layers", 0, drafts ? n_blocks - 1 : 0, 0, &m->n_drafts) < 0 ||
+        map_int(p, "embedding_length", 1, 1 << 20, -1, &m->n_embd) < 0 ||
         map_int(p, "context_length", 1, 1 << 30, -1, &m->n_ctx_train) < 0 ||
-        map_int_layers(p, "feed_forward_length", 1, 1 << 24, -1, &m->n_ff) < 0 ||
         map_float(p, "attention.layer_norm_rms_epsilon", 1e-12f, 0.1f, NAN, &m->eps) < 0)
+        return -1;
+
+    m->n_layer = n_blocks - m->n_drafts;
+    m->embd_scale = 1.0f;
+    m->layers = map_alloc(p, (size_t)m->n_layer * sizeof *m->layers);
+    m->drafts = map_alloc(p, (size_t)(m->n_drafts + 1) * sizeof *m->drafts);
+    if (!m->layers || !m->drafts)
         return -1;
 
     /* The vocabulary is as long as the embedding, which may be padded beyond what the key says. */
@@ -234,85 +347,5 @@ int map_trunk(struct map *p)
     m->head = m->embd;
     if (map_has(p, -1, "output.weight"))
         return map_matrix(p, &m->head, -1, "output.weight", width, vocab);
-    return 0;
-}
-
-int map_rope(struct map *p, struct be_rope *r, int32_t n_rot, float base)
-{
-    float *freq = map_alloc(p, (size_t)n_rot / 2 * sizeof(float));
-    if (!freq)
-        return -1;
-    for (int i = 0; i < n_rot / 2; i++)
-        freq[i] = (float)pow((double)base, -2.0 * i / n_rot);
-    *r = (struct be_rope){.n_rot = n_rot, .interleaved = false, .freq = freq, .mscale = 1.0f};
-    return 0;
-}
-
-int map_no_rope_scaling(struct map *p)
-{
-    char full[128];
-    const char *s;
-    size_t len;
-    full_key(p, "rope.scaling.type", full, sizeof full);
-    int rc = gguf_str(p->f, full, &s, &len, p->err);
-    if (rc < 0)
-        return -1;
-    if (rc > 0 || (len == 4 && memcmp(s, "none", 4) == 0))
-        return 0;
-    float factor;
-    if (map_float(p, "rope.scaling.factor", 1e-6f, 1e6f, 1.0f, &factor) < 0)
-        return -1;
-    if (len == 6 && memcmp(s, "linear", 6) == 0 && factor == 1.0f)
-        return 0;
-    return vt_fail(p->err, VT_E_PAYLOAD,
-                   "key %s is \"%.*s\" with factor %g; %s is supported without rope scaling only", full,
-                   (int)(len > 32 ? 32 : len), s, (double)factor, p->m->arch);
-}
-
-int map_swiglu(struct map *p, struct ffn *ffn, int layer)
-{
-    struct dim width = DIM(p->m->n_embd, "embedding_length"), ff = DIM(p->m->n_ff, "feed_forward_length");
-    if (map_matrix(p, &ffn->gate, layer, "ffn_gate.weight", width, ff) < 0 ||
-        map_matrix(p, &ffn->up, layer, "ffn_up.weight", width, ff) < 0)
-        return -1;
-    return map_matrix(p, &ffn->down, layer, "ffn_down.weight", ff, width);
-}
-
-int map_attention(struct map *p, struct be_attn *geo, struct be_rope *rope)
-{
-    int32_t heads, kv, d, dv, n_rot, e = p->m->n_embd;
-    float base;
-    if (map_int_layers(p, "attention.head_count", 1, 4096, -1, &heads) < 0 ||
-        map_int_layers(p, "attention.head_count_kv", 1, 4096, heads, &kv) < 0)
-        return -1;
-    if (heads % kv != 0)
-        return vt_fail(p->err, VT_E_PAYLOAD,
-                       "%s.attention.head_count is %d; a multiple of attention.head_count_kv (%d) "
-                       "is needed",
-                       p->m->arch, heads, kv);
-    int64_t dflt = e % heads == 0 ? e / heads : -1;
-    if (map_int(p, "attention.key_length", 2, 4096, dflt, &d) < 0 ||
-        map_int(p, "attention.value_length", 2, 4096, dflt, &dv) < 0 ||
-        map_int(p, "rope.dimension_count", 2, d, d, &n_rot) < 0)
-        return -1;
-    if (d % 2 || n_rot % 2)
-        return vt_fail(p->err, VT_E_PAYLOAD,
-                       "%s.attention.key_length is %d and rope.dimension_count %d; even numbers "
-                       "are needed",
-                       p->m->arch, d, n_rot);
-    *geo = (struct be_attn){.n_head = heads, .n_kv_head = kv, .d = d, .dv = dv};
-    if (map_float(p, "rope.freq_base", 1.0f, 1e12f, 10000.0f, &base) < 0 ||
-        map_float(p, "attention.scale", 1e-6f, 1e6f, 1.0f / sqrtf((float)d), &geo->scale) < 0 ||
-        map_no_rope_scaling(p) < 0)
-        return -1;
-    return map_rope(p, rope, n_rot, base);
-}
-
-int map_layers(struct map *p)
-{
-    struct model *m = p->m;
-    m->layers = calloc((size_t)m->n_layer, sizeof *m->layers);
-    if (!m->layers)
-        return vt_fail(p->err, VT_E_NOMEM, "out of memory for %d layers", m->n_layer);
     return 0;
 }

@@ -9,8 +9,9 @@ static const struct {
     const char *name;
     int (*map)(struct map *p);
 } archs[] = {
-    {"qwen3", map_qwen3},
-    {"qwen35", map_qwen35},
+    {"llama", map_llama},         {"qwen2", map_qwen2},         {"qwen3", map_qwen3},
+    {"qwen3moe", map_qwen3moe},   {"qwen3next", map_qwen3next}, {"qwen35", map_qwen35},
+    {"qwen35moe", map_qwen35moe}, {"gemma3", map_gemma3},
 };
 
 static void copy_text(char *out, size_t size, const char *s, size_t len)
@@ -59,13 +60,55 @@ static int map_arch(struct map *p)
     for (size_t i = 0; i < sizeof archs / sizeof *archs; i++)
         if (strcmp(archs[i].name, m->arch) == 0)
             return archs[i].map(p);
-    char known[128] = "";
+    char known[256] = "";
     for (size_t i = 0; i < sizeof archs / sizeof *archs; i++) {
         size_t at = strlen(known);
         snprintf(known + at, sizeof known - at, "%s%s", i ? ", " : "", archs[i].name);
     }
     return vt_fail(p->err, VT_E_PAYLOAD, "architecture \"%s\" is not supported; this version runs %s",
                    m->arch, known);
+}
+
+/* Numbers the attention layers and gathers their geometry, those with a window apart from the others. */
+static int lay_out_kv(struct map *p)
+{
+    struct model *m = p->m;
+    m->attn_geo = map_alloc(p, (size_t)(m->n_layer + m->n_drafts) * sizeof *m->attn_geo);
+    m->window_geo = map_alloc(p, (size_t)m->n_layer * sizeof *m->window_geo);
+    if (!m->attn_geo || !m->window_geo)
+        return -1;
+    for (int i = 0; i < m->n_layer; i++) {
+        struct attention *a = &m->layers[i].attn;
+        if (m->layers[i].mixer != MIX_ATTENTION)
+            continue;
+        bool windowed = a->geo.window > 0;
+        a->index = windowed ? m->n_window++ : m->n_attn++;
+        (windowed ? m->window_geo : m->attn_geo)[a->index] = a->geo;
+        if (a->geo.window > m->window)
+            m->window = a->geo.window;
+    }
+    for (int i = 0; i < m->n_drafts; i++) {
+        struct attention *a = &m->drafts[i].block.attn;
+        a->index = m->n_attn + i;
+        m->attn_geo[a->index] = a->geo;
+    }
+    return 0;
+}
+
+static int map_file(struct map *p)
+{
+    p->used = calloc(gguf_n_tensors(p->f) + 1, sizeof *p->used);
+    if (!p->used)
+        return vt_fail(p->err, VT_E_NOMEM, "out of memory for the model");
+    int rc = read_arch(p->m, p->f, p->err);
+    if (rc == 0)
+        rc = map_arch(p);
+    if (rc == 0)
+        rc = map_all_used(p);
+    if (rc == 0)
+        rc = lay_out_kv(p);
+    free(p->used);
+    return rc;
 }
 
 int model_load(struct model **out, const struct gguf_file *f, const char *path, struct vt_err *err)
@@ -75,7 +118,7 @@ int model_load(struct model **out, const struct gguf_file *f, const char *path, 
         return vt_fail(err, VT_E_NOMEM, "out of memory for the model");
     m->file = f;
     struct map p = {.f = f, .m = m, .err = err};
-    if (read_arch(m, f, err) < 0 || map_arch(&p) < 0) {
+    if (map_file(&p) < 0) {
         model_free(m);
         return -1;
     }
@@ -96,7 +139,6 @@ void model_free(struct model *m)
     for (size_t i = 0; i < m->n_owned; i++)
         free(m->owned[i]);
     free(m->owned);
-    free(m->layers);
     free(m);
 }
 
@@ -106,14 +148,37 @@ static void widen(int64_t *max, const struct be_weight *w)
         *max = w->n_in;
 }
 
+static void widen_layer(int64_t *max, const struct layer *l)
+{
+    widen(max, &l->ffn.down);
+    if (l->ffn.experts)
+        widen(max, &l->ffn.experts->down[0]);
+    widen(max, l->mixer == MIX_ATTENTION ? &l->attn.out : &l->delta.out);
+}
+
 int64_t model_max_in(const struct model *m)
 {
-    int64_t max = m->head.n_in;
-    for (int32_t i = 0; i < m->n_layer; i++) {
-        const struct layer *l = &m->layers[i];
-        widen(&max, &l->ffn.gate);
-        widen(&max, &l->ffn.down);
-        widen(&max, l->mixer == MIX_ATTENTION ? &l->attn.out : &l->delta.out);
+    int64_t max = m->n_embd;
+    for (int32_t i = 0; i < m->n_layer; i++)
+        widen_layer(&max, &m->layers[i]);
+    for (int32_t i = 0; i < m->n_drafts; i++) {
+        widen_layer(&max, &m->drafts[i].block);
+        widen(&max, &m->drafts[i].proj);
     }
+    return max;
+}
+
+static int used_by(const struct layer *l)
+{
+    return l->ffn.experts ? l->ffn.experts->route.n_used : 1;
+}
+
+int model_max_used(const struct model *m)
+{
+    int max = 1;
+    for (int32_t i = 0; i < m->n_layer; i++)
+        max = used_by(&m->layers[i]) > max ? used_by(&m->layers[i]) : max;
+    for (int32_t i = 0; i < m->n_drafts; i++)
+        max = used_by(&m->drafts[i].block) > max ? used_by(&m->drafts[i].block) : max;
     return max;
 }

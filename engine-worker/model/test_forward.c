@@ -23,7 +23,7 @@ struct bench {
     struct model *m;
     struct be_pool *pool;
     struct be *be;
-    struct kv *kv;
+    struct kv *kv, *win;
     struct fw *fw;
     struct kv_seq seqs[SEQS];
     uint32_t ids[WIN];
@@ -33,7 +33,6 @@ static const uint8_t root[KV_NAME];
 
 static void setup(struct bench *b, const struct tiny *t, int simd, int threads)
 {
-    struct be_attn geo[4];
     const char *path = tiny_path(t->arch);
     tiny_write(t, path);
     assert_int_equal(gguf_open(&b->f, path, false, NULL), 0);
@@ -41,17 +40,11 @@ static void setup(struct bench *b, const struct tiny *t, int simd, int threads)
     assert_int_equal(model_load(&b->m, b->f, path, NULL), 0);
     assert_int_equal(be_pool_new(&b->pool, threads, NULL), 0);
     assert_int_equal(be_new(&b->be, b->pool, simd, NULL), 0);
-    for (int i = 0; i < b->m->n_layer; i++)
-        if (b->m->layers[i].mixer == MIX_ATTENTION)
-            geo[b->m->layers[i].attn.index] = b->m->layers[i].attn.geo;
-    struct kv_shape shape = {.n_attn = b->m->n_attn,
-                             .attn = geo,
-                             .state_floats = b->m->state_floats,
-                             .n_pages = SEQS * WIN / BE_PAGE};
-    assert_int_equal(kv_new(&b->kv, &shape, NULL), 0);
-    assert_int_equal(fw_new(&b->fw, b->m, b->be, b->kv, WIN, SEQS, WIN, NULL), 0);
+    assert_int_equal(
+        fw_pools(&b->kv, &b->win, b->m, true, SEQS * WIN / BE_PAGE, SEQS * WIN / BE_PAGE, 0, NULL), 0);
+    assert_int_equal(fw_new(&b->fw, b->m, b->be, b->kv, b->win, WIN, SEQS, WIN, NULL), 0);
     for (int i = 0; i < SEQS; i++) {
-        assert_int_equal(kv_seq_init(&b->seqs[i], b->kv, WIN, 0, NULL), 0);
+        assert_int_equal(kv_seq_init(&b->seqs[i], b->kv, b->win, (uint32_t)b->m->window, WIN, 0, NULL), 0);
         kv_seq_clear(&b->seqs[i], root);
     }
     tiny_ids(b->ids, WIN, 256);
@@ -63,6 +56,7 @@ static void teardown(struct bench *b)
         kv_seq_fini(&b->seqs[i]);
     fw_free(b->fw);
     kv_free(b->kv);
+    kv_free(b->win);
     be_free(b->be);
     be_pool_free(b->pool);
     model_free(b->m);
@@ -79,7 +73,8 @@ static void feed(struct bench *b, const uint32_t *ids, uint32_t n, uint32_t chun
         uint32_t part = n - done < chunk ? n - done : chunk, border = BE_PAGE - s->n % BE_PAGE;
         part = part < border ? part : border;
         assert_int_equal(kv_seq_room(s, part), part);
-        struct fw_run run = {.n_rows = part, .pos0 = (int32_t)s->n, .pages = s->pages, .state = s->state};
+        struct fw_run run = {
+            .n_rows = part, .pos0 = (int32_t)s->n, .pages = s->pages, .wpages = s->wpages, .state = s->state};
         struct fw_batch batch = {.n_rows = part, .ids = ids + done, .want = want, .runs = &run, .n_runs = 1};
         float *logits = fw_forward(b->fw, &batch);
         memcpy(out + (size_t)done * (size_t)b->m->n_vocab, logits,
@@ -187,8 +182,12 @@ static void neighbours(const struct tiny *t)
             if (q->n + part > DEPTH)
                 continue;
             kv_seq_room(q, part);
-            runs[n++] = (struct fw_run){
-                .row0 = rows, .n_rows = part, .pos0 = (int32_t)q->n, .pages = q->pages, .state = q->state};
+            runs[n++] = (struct fw_run){.row0 = rows,
+                                        .n_rows = part,
+                                        .pos0 = (int32_t)q->n,
+                                        .pages = q->pages,
+                                        .wpages = q->wpages,
+                                        .state = q->state};
             memcpy(ids + rows, b.ids + s + q->n, part * sizeof *ids);
             memset(want_row + rows, 1, part);
             rows += part;
@@ -242,7 +241,7 @@ static void only_flagged_rows_give_logits(void **state)
     struct kv_seq *s = &b.seqs[1];
     kv_seq_room(s, 10);
     uint8_t want[10] = {0, 0, 1, 0, 0, 0, 1, 0, 0, 1};
-    struct fw_run run = {.n_rows = 10, .pages = s->pages, .state = s->state};
+    struct fw_run run = {.n_rows = 10, .pages = s->pages, .wpages = s->wpages, .state = s->state};
     struct fw_batch batch = {.n_rows = 10, .ids = b.ids, .want = want, .runs = &run, .n_runs = 1};
     float *some = fw_forward(b.fw, &batch);
     assert_memory_equal(some, all + 2 * V, V * sizeof(float));

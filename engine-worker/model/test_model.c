@@ -55,7 +55,7 @@ static void reads_qwen35(void **state)
     struct gguf_file *f;
     assert_int_equal(load(&tiny_qwen35, &m, &f, NULL), 0);
     assert_int_equal(m->n_layer, 8);
-    assert_int_equal(m->n_mtp, 1);
+    assert_int_equal(m->n_drafts, 1);
     assert_int_equal(m->n_attn, 2);
     for (int i = 0; i < 8; i++)
         assert_int_equal(m->layers[i].mixer, i == 3 || i == 7 ? MIX_ATTENTION : MIX_DELTA);
@@ -76,7 +76,7 @@ static void an_mtp_block_may_be_missing(void **state)
     t.n_mtp = 0;
     t.n_blocks = 8;
     assert_int_equal(load(&t, &m, &f, NULL), 0);
-    assert_int_equal(m->n_mtp, 0);
+    assert_int_equal(m->n_drafts, 0);
     model_free(m);
     gguf_close(f);
     t = tiny_qwen35;

@@ -3,10 +3,75 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- what lies between the blocks ---- */
+
+uint64_t checkpoint_rec_bytes(const struct eng *e)
+{
+    uint64_t window = e->win ? kv_window_pages((uint32_t)e->model->window) * kv_page_bytes(e->win) : 0;
+    return kv_snap_bytes(e->kv) + window;
+}
+
+/* A snapshot at a border: state and window pages, as one piece of rec_bytes. Pages that a short prefix does not have are
+ * zeros in it, so that equal prefixes give equal bytes. */
+struct rec {
+    uint32_t snap;    /* KV_NONE: no state */
+    uint32_t *wpages; /* [n_wpages], the first one that a row at the border sees first */
+    uint32_t n_wpages;
+};
+
+static uint8_t *rec_at(const struct eng *e, const struct rec *r, uint64_t off, uint64_t *left)
+{
+    uint64_t state = kv_snap_bytes(e->kv), page = e->win ? kv_page_bytes(e->win) : 0;
+    if (off < state) {
+        *left = state - off;
+        return r->snap == KV_NONE ? NULL : (uint8_t *)kv_snap_fill(e->kv, r->snap) + off;
+    }
+    uint64_t i = (off - state) / page, at = (off - state) % page;
+    *left = page - at;
+    return i < r->n_wpages ? kv_page_data(e->win, r->wpages[i]) + at : NULL;
+}
+
+static void rec_read(const struct eng *e, const struct rec *r, uint64_t off, uint8_t *dst, size_t len)
+{
+    for (uint64_t left, n; len > 0; off += n, dst += n, len -= n) {
+        const uint8_t *src = rec_at(e, r, off, &left);
+        n = len < left ? len : left;
+        if (src)
+            memcpy(dst, src, n);
+        else
+            memset(dst, 0, n);
+    }
+}
+
+static void rec_write(const struct eng *e, const struct rec *r, uint64_t off, const uint8_t *src, size_t len)
+{
+    for (uint64_t left, n; len > 0; off += n, src += n, len -= n) {
+        uint8_t *dst = rec_at(e, r, off, &left);
+        n = len < left ? len : left;
+        if (dst)
+            memcpy(dst, src, n);
+    }
+}
+
+static uint32_t first_wpage(const struct eng *e, uint32_t border)
+{
+    return e->win ? kv_window_first((uint32_t)e->model->window, border) : border / BE_PAGE;
+}
+
+static void rec_free(struct eng *e, struct rec *r)
+{
+    for (uint32_t i = 0; i < r->n_wpages; i++)
+        kv_page_unref(e->win, r->wpages[i]);
+    if (r->snap != KV_NONE)
+        kv_snap_unref(e->kv, r->snap);
+    free(r->wpages);
+}
+
 /* ---- export ---- */
 
 struct held { /* eng_export.opaque */
-    uint32_t *pages, *snaps;
+    uint32_t *pages;
+    struct rec *recs;
 };
 
 static void free_export(struct eng_export *x)
@@ -14,12 +79,31 @@ static void free_export(struct eng_export *x)
     struct held *h = x->opaque;
     if (h) {
         free(h->pages);
-        free(h->snaps);
+        free(h->recs);
     }
     free(h);
     free((void *)x->items);
     free((void *)x->rec_pos);
     free(x);
+}
+
+/* Takes hold of what is known at a border: the snapshot of its page and, if there are windows, the one before it, which is
+ * held at the newest border only. Returns false when something is missing. */
+static bool hold_rec(struct eng *e, const struct kv_seq *seq, uint32_t border, struct rec *r)
+{
+    uint32_t first = first_wpage(e, border), n = border / BE_PAGE - first;
+    *r = (struct rec){.snap = kv_snap_of(e->kv, seq->pages[border / BE_PAGE - 1])};
+    if ((kv_state_floats(e->kv) > 0 && r->snap == KV_NONE) || (e->win && first < seq->first_wpage))
+        return false;
+    if (n > 0 && !(r->wpages = malloc(n * sizeof *r->wpages)))
+        return false;
+    if (r->snap != KV_NONE)
+        kv_snap_ref(e->kv, r->snap);
+    for (; r->n_wpages < n; r->n_wpages++) {
+        r->wpages[r->n_wpages] = seq->wpages[first + r->n_wpages];
+        kv_page_ref(e->win, r->wpages[r->n_wpages]);
+    }
+    return true;
 }
 
 static void hold(struct eng *e, const struct kv_seq *seq, struct eng_export *x, uint32_t *rec_pos)
@@ -28,12 +112,8 @@ static void hold(struct eng *e, const struct kv_seq *seq, struct eng_export *x, 
     for (uint32_t i = 0; i < x->n_blocks; i++) {
         h->pages[i] = seq->pages[i];
         kv_page_ref(e->kv, h->pages[i]);
-        uint32_t snap = kv_snap_of(e->kv, h->pages[i]);
-        if (snap == KV_NONE)
-            continue;
-        kv_snap_ref(e->kv, snap);
-        h->snaps[x->n_rec] = snap;
-        rec_pos[x->n_rec++] = (i + 1) * BE_PAGE;
+        if (checkpoint_rec_bytes(e) > 0 && hold_rec(e, seq, (i + 1) * BE_PAGE, &h->recs[x->n_rec]))
+            rec_pos[x->n_rec++] = (i + 1) * BE_PAGE;
     }
 }
 
@@ -49,7 +129,7 @@ int engine_export_begin(struct eng *e, uint32_t slot, struct eng_export **out, s
     uint32_t *items = malloc((seq->n + 1) * sizeof *items),
              *rec_pos = malloc((n_blocks + 1) * sizeof *rec_pos);
     if (!x || !h || !items || !rec_pos || !(h->pages = malloc((n_blocks + 1) * sizeof *h->pages)) ||
-        !(h->snaps = malloc((n_blocks + 1) * sizeof *h->snaps))) {
+        !(h->recs = malloc((n_blocks + 1) * sizeof *h->recs))) {
         if (h)
             free(h->pages);
         free(h);
@@ -80,7 +160,7 @@ void engine_export_free(struct eng *e, struct eng_export *x)
     for (uint32_t i = x->n_blocks; i-- > 0;)
         kv_page_unref(e->kv, h->pages[i]);
     for (uint32_t i = 0; i < x->n_rec; i++)
-        kv_snap_unref(e->kv, h->snaps[i]);
+        rec_free(e, &h->recs[i]);
     free_export(x);
 }
 
@@ -88,20 +168,14 @@ int engine_export_read(struct eng *e, struct eng_export *x, int kind, uint32_t i
                        size_t len)
 {
     const struct held *h = x->opaque;
-    const uint8_t *src;
-    uint64_t size;
-    if (kind == 1 && index < x->n_blocks) {
-        src = kv_page_data(e->kv, h->pages[index]);
-        size = kv_page_bytes(e->kv);
-    } else if (kind == 2 && index < x->n_rec) {
-        src = (const uint8_t *)kv_snap_data(e->kv, h->snaps[index]);
-        size = kv_snap_bytes(e->kv);
-    } else {
+    bool block = kind == 1 && index < x->n_blocks, rec = kind == 2 && index < x->n_rec;
+    uint64_t size = block ? kv_page_bytes(e->kv) : checkpoint_rec_bytes(e);
+    if ((!block && !rec) || off > size || len > size - off)
         return -1;
-    }
-    if (off > size || len > size - off)
-        return -1;
-    memcpy(dst, src + off, len);
+    if (block)
+        memcpy(dst, kv_page_data(e->kv, h->pages[index]) + off, len);
+    else
+        rec_read(e, &h->recs[index], off, dst, len);
     return 0;
 }
 
@@ -113,7 +187,7 @@ struct import {
     char tenant[TENANT_MAX + 1];
     uint32_t *items; /* [n_blocks * BE_PAGE] */
     uint32_t *pages; /* [n_blocks] */
-    uint32_t snap;
+    struct rec rec;  /* of rec_pos; empty without */
 };
 
 static int check_import(const struct eng *e, uint32_t slot, const char *tenant, const uint32_t *items,
@@ -139,6 +213,33 @@ static int check_import(const struct eng *e, uint32_t slot, const char *tenant, 
     return 0;
 }
 
+/* A page, at the cost of idle slots if it must be. */
+static uint32_t take_page(struct eng *e, struct kv *kv, const struct slot *except)
+{
+    uint32_t page = kv_page_alloc(kv);
+    while (page == KV_NONE && slot_evict_idle(e, except))
+        page = kv_page_alloc(kv);
+    return page;
+}
+
+static int take_rec(struct eng *e, struct import *m, uint32_t rec_pos, struct vt_err *err)
+{
+    struct rec *r = &m->rec;
+    uint32_t n = rec_pos / BE_PAGE - first_wpage(e, rec_pos);
+    if (kv_state_floats(e->kv) > 0 && (r->snap = kv_snap_alloc(e->kv)) == KV_NONE)
+        return vt_fail(err, VT_E_DEVICE_MEM, "no free recurrent snapshot");
+    if (n > 0 && !(r->wpages = malloc(n * sizeof *r->wpages)))
+        return vt_fail(err, VT_E_NOMEM, "out of memory for an import of %u window pages", n);
+    while (r->n_wpages < n) {
+        uint32_t page = take_page(e, e->win, &e->slots[m->slot]);
+        if (page == KV_NONE)
+            return vt_fail(err, VT_E_DEVICE_MEM, "no free KV page for %u of window %u", r->n_wpages, n);
+        r->wpages[r->n_wpages++] = page;
+    }
+    m->rec_pos = rec_pos;
+    return 0;
+}
+
 static int take_memory(struct eng *e, struct import *m, const uint32_t *items, uint32_t n_blocks,
                        uint32_t rec_pos, struct vt_err *err)
 {
@@ -148,19 +249,12 @@ static int take_memory(struct eng *e, struct import *m, const uint32_t *items, u
         return vt_fail(err, VT_E_NOMEM, "out of memory for an import of %u blocks", n_blocks);
     memcpy(m->items, items, (size_t)n_blocks * BE_PAGE * sizeof *m->items);
     while (m->n_blocks < n_blocks) {
-        uint32_t page = kv_page_alloc(e->kv);
-        if (page != KV_NONE)
-            m->pages[m->n_blocks++] = page;
-        else if (!slot_evict_idle(e, &e->slots[m->slot]))
+        uint32_t page = take_page(e, e->kv, &e->slots[m->slot]);
+        if (page == KV_NONE)
             return vt_fail(err, VT_E_DEVICE_MEM, "no free KV page for block %u of %u", m->n_blocks, n_blocks);
+        m->pages[m->n_blocks++] = page;
     }
-    if (kv_state_floats(e->kv) > 0 && rec_pos > 0) {
-        m->snap = kv_snap_alloc(e->kv);
-        if (m->snap == KV_NONE)
-            return vt_fail(err, VT_E_DEVICE_MEM, "no free recurrent snapshot");
-        m->rec_pos = rec_pos;
-    }
-    return 0;
+    return checkpoint_rec_bytes(e) > 0 && rec_pos > 0 ? take_rec(e, m, rec_pos, err) : 0;
 }
 
 int engine_import_begin(struct eng *e, uint32_t slot, const char *tenant, const uint32_t *items,
@@ -172,7 +266,7 @@ int engine_import_begin(struct eng *e, uint32_t slot, const char *tenant, const 
     if (!m)
         return vt_fail(err, VT_E_NOMEM, "out of memory for an import");
     m->slot = slot;
-    m->snap = KV_NONE;
+    m->rec.snap = KV_NONE;
     strcpy(m->tenant, tenant); /* checked: it fits */
     kv_root(tenant, m->root);
     if (take_memory(e, m, items, n_blocks, rec_pos, err) < 0) {
@@ -187,19 +281,16 @@ int engine_import_write(struct eng *e, void *imp, int kind, uint32_t index, uint
                         size_t len, struct vt_err *err)
 {
     struct import *m = imp;
-    uint8_t *dst = NULL;
-    uint64_t size = 0;
-    if (kind == 1 && index < m->n_blocks) {
-        dst = kv_page_data(e->kv, m->pages[index]);
-        size = kv_page_bytes(e->kv);
-    } else if (kind == 2 && m->snap != KV_NONE) { /* there is one snapshot; its index does not matter */
-        dst = (uint8_t *)kv_snap_fill(e->kv, m->snap);
-        size = kv_snap_bytes(e->kv);
-    }
-    if (!dst || off > size || len > size - off)
+    bool block = kind == 1 && index < m->n_blocks,
+         rec = kind == 2 && m->rec_pos > 0; /* there is one snapshot; its index does not matter */
+    uint64_t size = block ? kv_page_bytes(e->kv) : checkpoint_rec_bytes(e);
+    if ((!block && !rec) || off > size || len > size - off)
         return vt_fail(err, VT_E_PARAM, "%zu bytes at %llu of block %u (kind %d) lie outside of the import",
                        len, (unsigned long long)off, index, kind);
-    memcpy(dst + off, src, len);
+    if (block)
+        memcpy(kv_page_data(e->kv, m->pages[index]) + off, src, len);
+    else
+        rec_write(e, &m->rec, off, src, len);
     return 0;
 }
 
@@ -211,13 +302,14 @@ int engine_import_publish(struct eng *e, void *imp, uint32_t n_blocks, bool rec_
     if (s->req)
         return vt_fail(err, VT_E_BUSY, "slot %u is at work", m->slot);
     uint32_t usable = n_blocks < m->n_blocks ? n_blocks : m->n_blocks;
-    if (kv_state_floats(e->kv) > 0)
+    if (checkpoint_rec_bytes(e) > 0)
         usable = rec_ok && m->rec_pos <= usable * BE_PAGE ? m->rec_pos / BE_PAGE : 0;
     *tokens = usable * BE_PAGE;
     if (usable == 0)
         return 0;
-    kv_seq_install(&s->seq, m->root, m->items, m->pages, usable, m->snap);
-    m->snap = KV_NONE;
+    kv_seq_install(&s->seq, m->root, m->items, m->pages, usable, m->rec.snap, m->rec.wpages);
+    m->rec.snap = KV_NONE;
+    m->rec.n_wpages = 0;
     /* The pages that were used have gone into the slot; import_free returns the others. */
     memmove(m->pages, m->pages + usable, (m->n_blocks - usable) * sizeof *m->pages);
     m->n_blocks -= usable;
@@ -235,8 +327,7 @@ void engine_import_free(struct eng *e, void *imp)
         return;
     for (uint32_t i = 0; i < m->n_blocks; i++)
         kv_page_unref(e->kv, m->pages[i]);
-    if (m->snap != KV_NONE)
-        kv_snap_unref(e->kv, m->snap);
+    rec_free(e, &m->rec);
     free(m->items);
     free(m->pages);
     free(m);

@@ -65,23 +65,33 @@ static uint32_t canary_pages(const struct eng *e)
     return (e->ubatch + BE_PAGE - 1) / BE_PAGE;
 }
 
+static uint32_t n_pages(const struct eng *e, const struct eng_config *c)
+{
+    return c->slots * (c->ctx_tokens / BE_PAGE) + canary_pages(e);
+}
+
+static uint32_t n_snaps(const struct eng_config *c)
+{
+    return c->slots * c->rec_snapshots + 1;
+}
+
+/* Pages of the layers with a window. A slot at work holds the window before its newest page border, what has come since and
+ * the rows of a step; an export and an import hold a window each. The rest caches windows that have been left, so that a
+ * conversation can go back to where a recent turn began; it is never more than whole contexts would take. */
+static uint32_t n_wpages(const struct eng *e, const struct eng_config *c)
+{
+    if (e->model->window == 0)
+        return 0;
+    uint32_t window = kv_window_pages((uint32_t)e->model->window), whole = c->ctx_tokens / BE_PAGE;
+    uint32_t slot = window + 2 + c->rec_snapshots, step = c->ubatch / BE_PAGE + 1;
+    uint32_t most = c->slots * whole + canary_pages(e),
+             need = c->slots * slot + step + 2 * window + canary_pages(e);
+    return need < most ? need : most;
+}
+
 static int make_pool(struct eng *e, const struct eng_config *c, struct vt_err *err)
 {
-    const struct model *m = e->model;
-    struct be_attn *geo = calloc((size_t)m->n_attn + 1, sizeof *geo);
-    if (!geo)
-        return vt_fail(err, VT_E_NOMEM, "out of memory for the KV layout");
-    for (int i = 0; i < m->n_layer; i++)
-        if (m->layers[i].mixer == MIX_ATTENTION)
-            geo[m->layers[i].attn.index] = m->layers[i].attn.geo;
-    struct kv_shape shape = {.n_attn = m->n_attn,
-                             .attn = geo,
-                             .state_floats = m->state_floats,
-                             .n_pages = c->slots * (c->ctx_tokens / BE_PAGE) + canary_pages(e),
-                             .n_snaps = c->slots * c->rec_snapshots + 1};
-    int rc = kv_new(&e->kv, &shape, err);
-    free(geo);
-    return rc;
+    return fw_pools(&e->kv, &e->win, e->model, false, n_pages(e, c), n_wpages(e, c), n_snaps(c), err);
 }
 
 static int make_slots(struct eng *e, const struct eng_config *c, struct vt_err *err)
@@ -95,12 +105,14 @@ static int make_slots(struct eng *e, const struct eng_config *c, struct vt_err *
         struct slot *s = &e->slots[i];
         s->index = i;
         e->n_slots = i + 1;
-        if (kv_seq_init(&s->seq, e->kv, e->window, c->rec_snapshots, err) < 0 ||
+        if (kv_seq_init(&s->seq, e->kv, e->win, (uint32_t)e->model->window, e->window, c->rec_snapshots,
+                        err) < 0 ||
             sampler_new(&s->sampler, (uint32_t)e->model->n_vocab, err) < 0)
             return -1;
         progress(c, PHASE_KV, i + 1, c->slots);
     }
-    if (kv_seq_init(&e->canary, e->kv, canary_pages(e) * BE_PAGE, 0, err) < 0)
+    if (kv_seq_init(&e->canary, e->kv, e->win, (uint32_t)e->model->window, canary_pages(e) * BE_PAGE, 0,
+                    err) < 0)
         return -1;
     kv_seq_clear(&e->canary, no_root);
     kv_seq_room(&e->canary, e->canary.cap); /* the pool has these pages */
@@ -117,19 +129,23 @@ static int make_batch(struct eng *e, struct vt_err *err)
     e->todo = calloc(e->n_slots, sizeof *e->todo);
     if (!e->ids || !e->want || !e->runs || !e->run_slots || !e->todo)
         return vt_fail(err, VT_E_NOMEM, "out of memory for a batch of %lld rows", (long long)rows);
-    return fw_new(&e->fw, e->model, e->be, e->kv, rows, (int)e->n_slots, e->n_slots, err);
+    return fw_new(&e->fw, e->model, e->be, e->kv, e->win, rows, (int)e->n_slots, e->n_slots, err);
+}
+
+static uint64_t token_bytes(const struct be_attn *geo, int n)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < n; i++)
+        bytes += 2 * (uint64_t)geo[i].n_kv_head * (uint64_t)(geo[i].d + geo[i].dv);
+    return bytes;
 }
 
 static uint64_t kv_planned(const struct eng *e, const struct eng_config *c)
 {
-    uint64_t token = 0, pages = c->slots * (c->ctx_tokens / BE_PAGE) + canary_pages(e);
-    for (int i = 0; i < e->model->n_layer; i++) {
-        const struct be_attn *g = &e->model->layers[i].attn.geo;
-        if (e->model->layers[i].mixer == MIX_ATTENTION)
-            token += 2 * (uint64_t)g->n_kv_head * (uint64_t)(g->d + g->dv);
-    }
-    return pages * BE_PAGE * token +
-           (c->slots * c->rec_snapshots + 1) * e->model->state_floats * sizeof(float);
+    const struct model *m = e->model;
+    return (uint64_t)n_pages(e, c) * BE_PAGE * token_bytes(m->attn_geo, m->n_attn) +
+           (uint64_t)n_wpages(e, c) * BE_PAGE * token_bytes(m->window_geo, m->n_window) +
+           n_snaps(c) * m->state_floats * sizeof(float);
 }
 
 static int make_facts(struct eng *e, const struct eng_config *c, struct vt_err *err)
@@ -149,12 +165,12 @@ static int make_facts(struct eng *e, const struct eng_config *c, struct vt_err *
         .pool_tokens = (uint64_t)e->n_slots * e->window,
         .kv_bytes_per_token = kv_page_bytes(e->kv) / BE_PAGE,
         .block_bytes = kv_page_bytes(e->kv),
-        .rec_bytes = kv_snap_bytes(e->kv),
+        .rec_bytes = checkpoint_rec_bytes(e),
         .threads = be_pool_threads(e->pool),
         .weights_planned = m->bytes,
-        .weights_measured = m->bytes + m->vector_bytes,
+        .weights_measured = m->bytes + m->owned_bytes,
         .kv_planned = kv_planned(e, c),
-        .kv_measured = kv_bytes(e->kv),
+        .kv_measured = kv_bytes(e->kv) + (e->win ? kv_bytes(e->win) : 0),
         .work_planned = fw_bytes(e->fw),
         .work_measured = fw_bytes(e->fw) + states,
     };
@@ -193,6 +209,7 @@ static void engine_free(struct eng *e)
     free(e->layout);
     fw_free(e->fw);
     kv_free(e->kv);
+    kv_free(e->win);
     be_free(e->be);
     be_pool_free(e->pool);
     tok_free(e->tok);

@@ -83,7 +83,7 @@ struct eng {
     struct model *model;
     struct be_pool *pool;
     struct be *be;
-    struct kv *kv;
+    struct kv *kv, *win; /* win: of the layers with a window; NULL: none */
     struct fw *fw;
     const uint32_t *eog;
     size_t n_eog;
@@ -151,6 +151,8 @@ int engine_selftest(struct eng *e, struct vt_err *err);
 void pulse_set(struct eng *e, enum eng_op op);
 
 /* checkpoint.c */
+/* What has to be known beside the blocks to go on at a page border: recurrent state, then the pages of the window. */
+uint64_t checkpoint_rec_bytes(const struct eng *e);
 int engine_export_begin(struct eng *e, uint32_t slot, struct eng_export **out, struct vt_err *err);
 void engine_export_free(struct eng *e, struct eng_export *x);
 int engine_export_read(struct eng *e, struct eng_export *x, int kind, uint32_t index, uint64_t off, void *dst,

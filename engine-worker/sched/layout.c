@@ -34,16 +34,18 @@ static void put_bin(msgpack_packer *p, const uint8_t *bytes, size_t n)
     msgpack_pack_bin_body(p, bytes, n);
 }
 
-/* Kind and geometry of every layer: [1, kv heads, d, dv] or [2, key heads, value heads, dk, dv, taps]. */
+/* Kind and geometry of every layer: [1, kv heads, d, dv], [2, key heads, value heads, dk, dv, taps], or for attention with a
+ * window [3, kv heads, d, dv, window]: its K and V are not in the blocks. */
 static void put_layers(msgpack_packer *p, const struct model *m)
 {
     msgpack_pack_array(p, (size_t)m->n_layer);
     for (int i = 0; i < m->n_layer; i++) {
         const struct layer *l = &m->layers[i];
         if (l->mixer == MIX_ATTENTION) {
-            int v[] = {1, l->attn.geo.n_kv_head, l->attn.geo.d, l->attn.geo.dv};
-            msgpack_pack_array(p, 4);
-            for (int j = 0; j < 4; j++)
+            const struct be_attn *g = &l->attn.geo;
+            int v[] = {g->window ? 3 : 1, g->n_kv_head, g->d, g->dv, g->window}, n = g->window ? 5 : 4;
+            msgpack_pack_array(p, (size_t)n);
+            for (int j = 0; j < n; j++)
                 msgpack_pack_int(p, v[j]);
         } else {
             const struct be_delta *g = &l->delta.geo;

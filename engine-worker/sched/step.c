@@ -30,8 +30,12 @@ static void add_run(struct eng *e, struct slot *s, uint32_t n)
     const struct request *r = s->req;
     uint32_t from = s->seq.n;
     e->run_slots[e->n_runs] = s;
-    e->runs[e->n_runs++] = (struct fw_run){
-        .row0 = e->n_rows, .n_rows = n, .pos0 = (int32_t)from, .pages = s->seq.pages, .state = s->seq.state};
+    e->runs[e->n_runs++] = (struct fw_run){.row0 = e->n_rows,
+                                           .n_rows = n,
+                                           .pos0 = (int32_t)from,
+                                           .pages = s->seq.pages,
+                                           .wpages = s->seq.wpages,
+                                           .state = s->seq.state};
     memcpy(e->ids + e->n_rows, r->items + from, n * sizeof *e->ids);
     memset(e->want + e->n_rows, 0, n);
     bool last = from + n == r->n_items;
@@ -271,7 +275,8 @@ int engine_canary(struct eng *e, struct vt_err *err)
     pulse_set(e, ENG_OP_CANARY);
     if (e->canary.state)
         memset(e->canary.state, 0, e->model->state_floats * sizeof *e->canary.state);
-    struct fw_run run = {.n_rows = 1, .pages = e->canary.pages, .state = e->canary.state};
+    struct fw_run run = {
+        .n_rows = 1, .pages = e->canary.pages, .wpages = e->canary.wpages, .state = e->canary.state};
     uint32_t id = some_id(e, 1);
     uint8_t want = 1;
     struct fw_batch b = {.n_rows = 1, .ids = &id, .want = &want, .runs = &run, .n_runs = 1};
@@ -305,6 +310,7 @@ static int test_decodes(struct eng *e, struct vt_err *err)
                                      .n_rows = 1,
                                      .pos0 = (int32_t)i,
                                      .pages = e->canary.pages,
+                                     .wpages = e->canary.wpages,
                                      .state = states + i * floats};
     }
     struct fw_batch b = {.n_rows = n, .ids = e->ids, .want = e->want, .runs = e->runs, .n_runs = (int)n};
@@ -321,7 +327,8 @@ static int test_ubatch(struct eng *e, struct vt_err *err)
         e->ids[i] = some_id(e, i);
         e->want[i] = i + 1 == e->ubatch;
     }
-    struct fw_run run = {.n_rows = e->ubatch, .pages = e->canary.pages, .state = e->canary.state};
+    struct fw_run run = {
+        .n_rows = e->ubatch, .pages = e->canary.pages, .wpages = e->canary.wpages, .state = e->canary.state};
     struct fw_batch b = {.n_rows = e->ubatch, .ids = e->ids, .want = e->want, .runs = &run, .n_runs = 1};
     return check_logits(e, fw_forward(e->fw, &b), 1, "self-test (largest batch)", err);
 }

@@ -16,20 +16,8 @@ static int open_model(struct lab *l, const struct lab_config *c, struct vt_err *
 
 static int make_kv(struct lab *l, const struct lab_config *c, struct vt_err *err)
 {
-    const struct model *m = l->model;
-    struct be_attn *geo = calloc((size_t)m->n_attn + 1, sizeof *geo);
-    if (!geo)
-        return vt_fail(err, VT_E_NOMEM, "out of memory for the KV layout");
-    for (int i = 0; i < m->n_layer; i++)
-        if (m->layers[i].mixer == MIX_ATTENTION)
-            geo[m->layers[i].attn.index] = m->layers[i].attn.geo;
-    struct kv_shape shape = {.n_attn = m->n_attn,
-                             .attn = geo,
-                             .state_floats = m->state_floats,
-                             .n_pages = c->n_seqs * ((c->ctx + BE_PAGE - 1) / BE_PAGE)};
-    int rc = kv_new(&l->kv, &shape, err);
-    free(geo);
-    return rc;
+    uint32_t pages = c->n_seqs * ((c->ctx + BE_PAGE - 1) / BE_PAGE);
+    return fw_pools(&l->kv, &l->win, l->model, true, pages, pages, 0, err);
 }
 
 static int make_seqs(struct lab *l, const struct lab_config *c, struct vt_err *err)
@@ -41,11 +29,11 @@ static int make_seqs(struct lab *l, const struct lab_config *c, struct vt_err *e
     if (!l->seqs || !l->runs || !l->want)
         return vt_fail(err, VT_E_NOMEM, "out of memory for %u sequences", c->n_seqs);
     for (uint32_t i = 0; i < c->n_seqs; i++, l->n_seqs++)
-        if (kv_seq_init(&l->seqs[i], l->kv, c->ctx, 0, err) < 0)
+        if (kv_seq_init(&l->seqs[i], l->kv, l->win, (uint32_t)l->model->window, c->ctx, 0, err) < 0)
             return -1;
     l->ubatch = c->ubatch;
     l->max_logits = c->logits > c->n_seqs ? c->logits : c->n_seqs;
-    return fw_new(&l->fw, l->model, l->be, l->kv, rows, (int)c->n_seqs, l->max_logits, err);
+    return fw_new(&l->fw, l->model, l->be, l->kv, l->win, rows, (int)c->n_seqs, l->max_logits, err);
 }
 
 int lab_open(struct lab *lab, const struct lab_config *c, struct vt_err *err)
@@ -68,6 +56,7 @@ void lab_close(struct lab *lab)
     free(lab->want);
     fw_free(lab->fw);
     kv_free(lab->kv);
+    kv_free(lab->win);
     be_free(lab->be);
     be_pool_free(lab->pool);
     tok_free(lab->tok);
@@ -107,7 +96,8 @@ int lab_feed(struct lab *lab, uint32_t seq, const uint32_t *ids, uint32_t n, uin
             return no_room(s, part, err);
         memset(lab->want, 0, from);
         memset(lab->want + from, 1, part - from);
-        struct fw_run run = {.n_rows = part, .pos0 = (int32_t)pos, .pages = s->pages, .state = s->state};
+        struct fw_run run = {
+            .n_rows = part, .pos0 = (int32_t)pos, .pages = s->pages, .wpages = s->wpages, .state = s->state};
         struct fw_batch b = {.n_rows = part, .ids = ids, .want = lab->want, .runs = &run, .n_runs = 1};
         float *logits = fw_forward(lab->fw, &b);
         if (!logits)
@@ -130,8 +120,12 @@ float *lab_decode(struct lab *lab, const uint32_t *ids, uint32_t n, struct vt_er
             return NULL;
         }
         lab->want[i] = 1;
-        lab->runs[i] = (struct fw_run){
-            .row0 = i, .n_rows = 1, .pos0 = (int32_t)s->n, .pages = s->pages, .state = s->state};
+        lab->runs[i] = (struct fw_run){.row0 = i,
+                                       .n_rows = 1,
+                                       .pos0 = (int32_t)s->n,
+                                       .pages = s->pages,
+                                       .wpages = s->wpages,
+                                       .state = s->state};
     }
     struct fw_batch b = {.n_rows = n, .ids = ids, .want = lab->want, .runs = lab->runs, .n_runs = (int)n};
     float *logits = fw_forward(lab->fw, &b);

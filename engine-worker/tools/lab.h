@@ -21,7 +21,7 @@ struct lab {
     struct model *model;
     struct be_pool *pool;
     struct be *be;
-    struct kv *kv;
+    struct kv *kv, *win; /* win: of the layers with a window; NULL: none */
     struct fw *fw;
     struct kv_seq *seqs;
     uint32_t n_seqs, ubatch, max_logits;
