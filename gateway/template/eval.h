@@ -119,6 +119,9 @@ int eval_built(struct eval *e, struct builder *b, struct value *out);
 /* A string of the template's own. */
 int eval_text(struct eval *e, const char *text, size_t n, bool input, struct value *out);
 
+/* str_format.c: the method format of strings. */
+int str_format(struct eval *e, const struct string *s, const struct args *args, struct value *out);
+
 /* text_ops.c: string functions that filters and methods share. */
 enum strip { STRIP_LEFT = 1, STRIP_RIGHT = 2, STRIP_BOTH = 3 };
 int text_strip(struct eval *e, const struct string *s, const struct string *chars, enum strip sides,

@@ -159,10 +159,10 @@ static int run_loop(struct eval *e, const struct node *n, const struct value *ov
     if (!loop)
         return eval_exhausted(e);
     *loop = (struct loop){.items = items, .depth = depth, .node = n, .scope = outer};
-    const size_t count = items->n; /* the body may append to the list it walks */
+    const size_t count = items->n; /* the body may append to the list it walks, or take from it */
     int rc = 0;
     struct scope *inner = NULL;
-    for (size_t i = 0; i < count && rc != EVAL_BREAK; i++) {
+    for (size_t i = 0; i < count && i < items->n && rc != EVAL_BREAK; i++) {
         loop->i = i;
         /* variables of an iteration end with it; a scope that no macro can have kept is used again */
         if (!inner || n->flag2)

@@ -24,6 +24,7 @@ static const struct {
     {"dictsort", filter_dictsort},
     {"e", filter_escape},
     {"escape", filter_escape},
+    {"filesizeformat", filter_filesizeformat},
     {"first", filter_first},
     {"float", filter_float},
     {"forceescape", filter_escape},
@@ -40,6 +41,7 @@ static const struct {
     {"map", filter_map},
     {"max", filter_max},
     {"min", filter_min},
+    {"random", filter_random},
     {"reject", filter_reject},
     {"rejectattr", filter_rejectattr},
     {"replace", filter_replace},
@@ -58,7 +60,10 @@ static const struct {
     {"truncate", filter_truncate},
     {"unique", filter_unique},
     {"upper", filter_upper},
+    {"urlencode", filter_urlencode},
     {"wordcount", filter_wordcount},
+    {"wordwrap", filter_wordwrap},
+    {"xmlattr", filter_xmlattr},
 };
 
 int filter_find(const char *name, size_t n)

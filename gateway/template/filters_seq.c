@@ -1,6 +1,8 @@
 /* Filters on sequences. */
 #include "filters.h"
 
+#include "hash.h"
+
 #include <string.h>
 
 static int no_arguments(struct eval *e, const struct args *args, const char *name)
@@ -28,6 +30,17 @@ int filter_last(struct eval *e, const struct args *args, struct value *out)
     if (no_arguments(e, args, "last") || eval_items(e, &args->v[0], &l))
         return -1;
     *out = l->n ? l->v[l->n - 1] : v_undefined(NULL);
+    return 0;
+}
+
+int filter_random(struct eval *e, const struct args *args, struct value *out)
+{
+    const struct list *l;
+    uint64_t r;
+    if (no_arguments(e, args, "random") || eval_items(e, &args->v[0], &l))
+        return -1;
+    vt_random(&r, sizeof r);
+    *out = l->n ? l->v[r % l->n] : v_undefined(NULL);
     return 0;
 }
 

@@ -20,6 +20,7 @@ enum method {
     M_S_CAPITALIZE,
     M_S_SWAPCASE,
     M_S_JOIN,
+    M_S_FORMAT,
     M_S_FIND,
     M_S_RFIND,
     M_S_INDEX,
@@ -38,6 +39,7 @@ enum method {
     M_S_LJUST,
     M_S_RJUST,
     M_L_APPEND,
+    M_L_POP,
     M_L_INDEX,
     M_L_COUNT,
     M_D_ITEMS,
@@ -66,6 +68,7 @@ static const struct {
     [M_S_CAPITALIZE] = {"capitalize", V_STRING},
     [M_S_SWAPCASE] = {"swapcase", V_STRING},
     [M_S_JOIN] = {"join", V_STRING},
+    [M_S_FORMAT] = {"format", V_STRING},
     [M_S_FIND] = {"find", V_STRING},
     [M_S_RFIND] = {"rfind", V_STRING},
     [M_S_INDEX] = {"index", V_STRING},
@@ -84,6 +87,7 @@ static const struct {
     [M_S_LJUST] = {"ljust", V_STRING},
     [M_S_RJUST] = {"rjust", V_STRING},
     [M_L_APPEND] = {"append", V_LIST},
+    [M_L_POP] = {"pop", V_LIST},
     [M_L_INDEX] = {"index", V_LIST},
     [M_L_COUNT] = {"count", V_LIST},
     [M_D_ITEMS] = {"items", V_DICT},
@@ -101,7 +105,7 @@ int method_find(const struct value *v, const struct string *name)
         return -1;
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
         if (table[i].type == v->type && string_is(name, table[i].name))
-            return i == M_L_APPEND && v->l->kind == L_TUPLE ? -1 : (int)i;
+            return (i == M_L_APPEND || i == M_L_POP) && v->l->kind == L_TUPLE ? -1 : (int)i;
     return -1;
 }
 
@@ -480,6 +484,7 @@ static int string_method(struct eval *e, enum method id, const struct string *s,
             if (items->v[i].type != V_STRING)
                 return eval_fail(e, "join: item %zu is no string but %s", i, value_type_name(&items->v[i]));
         return text_join(e, s, items, out);
+    case M_S_FORMAT: return str_format(e, s, args, out);
     case M_S_FIND:
     case M_S_RFIND:
     case M_S_INDEX:
@@ -493,9 +498,25 @@ static int string_method(struct eval *e, enum method id, const struct string *s,
     }
 }
 
+static int list_pop(struct eval *e, struct list *l, const struct args *args, struct value *out)
+{
+    int64_t at;
+    if (args->n > 1 || args->n_kw || arg_int(e, "the index", args->n ? &args->v[0] : NULL, -1, &at))
+        return args->n > 1 || args->n_kw ? eval_fail(e, "pop takes one argument") : -1;
+    at += at < 0 ? (int64_t)l->n : 0;
+    if (at < 0 || at >= (int64_t)l->n)
+        return eval_fail(e, "pop: the list has no such item");
+    *out = l->v[at];
+    memmove(&l->v[at], &l->v[at + 1], (l->n - (size_t)at - 1) * sizeof *l->v);
+    l->n--;
+    return eval_take(e, 1 + (l->n - (size_t)at) / 8);
+}
+
 static int list_method(struct eval *e, enum method id, struct list *l, const struct args *args,
                        struct value *out)
 {
+    if (id == M_L_POP)
+        return list_pop(e, l, args, out);
     if (args->n != 1 || args->n_kw)
         return eval_fail(e, "%s takes one argument", table[id].name);
     if (id == M_L_APPEND) {

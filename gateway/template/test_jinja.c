@@ -370,14 +370,31 @@ static void provenance(void **state)
     marks("", v, NULL, "", "");
 }
 
+/* Work that grows faster than the text would hang the process: the steps must count it. */
+static void no_slow_text(void **state)
+{
+    gives("{{ ('-' * 300000)|wordwrap(7)|length }}", NULL, "342857");
+    gives("{{ ('a-b--' * 60000)|wordwrap(7)|length > 300000 }}", NULL, "True");
+    fails("{% set x = range(300000)|list %}{% for i in range(300000) %}{% set _ = x.pop(0) %}{% endfor %}",
+          NULL, "steps");
+}
+
+static void list_pop(void **state)
+{
+    gives("{% set x = [1, 2, 3] %}{{ x.pop(0) }}{{ x.pop() }}{{ x }}", NULL, "13[2]");
+    fails("{{ [].pop() }}", NULL, "no such item");
+    fails("{{ [1].pop(1) }}", NULL, "no such item");
+    gives("{% set x = [1, 2] %}{% for i in x %}{{ i }}{% set _ = x.pop() %}{% endfor %}", NULL, "1");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(white_space), cmocka_unit_test(expressions), cmocka_unit_test(filters_and_tests),
-        cmocka_unit_test(statements),  cmocka_unit_test(undefined),   cmocka_unit_test(messages),
-        cmocka_unit_test(time_of_day), cmocka_unit_test(nul_bytes),   cmocka_unit_test(deep_text),
-        cmocka_unit_test(long_text),   cmocka_unit_test(limits),      cmocka_unit_test(any_memory),
-        cmocka_unit_test(provenance),
+        cmocka_unit_test(white_space), cmocka_unit_test(expressions),  cmocka_unit_test(filters_and_tests),
+        cmocka_unit_test(statements),  cmocka_unit_test(undefined),    cmocka_unit_test(messages),
+        cmocka_unit_test(time_of_day), cmocka_unit_test(nul_bytes),    cmocka_unit_test(deep_text),
+        cmocka_unit_test(long_text),   cmocka_unit_test(limits),       cmocka_unit_test(any_memory),
+        cmocka_unit_test(provenance),  cmocka_unit_test(no_slow_text), cmocka_unit_test(list_pop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,13 +3,15 @@ import ast
 import datetime
 import functools
 import glob
+import hashlib
 import json
 import os
 import subprocess
 
 import jinja2
 import pytest
-from jinja2.ext import loopcontrols
+from jinja2 import nodes
+from jinja2.ext import Extension, loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from harness.appliance import MODEL, program
@@ -18,8 +20,21 @@ HERE = os.path.dirname(__file__)
 NOW = 1700000000
 
 
+class Generation(Extension):
+    """{% generation %}: marks the assistant's part for training masks; the text is its body."""
+    tags = {'generation'}
+
+    def parse(self, parser):
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(['name:endgeneration'], drop_needle=True)
+        return nodes.CallBlock(self.call_method('_body'), [], [], body).set_lineno(line)
+
+    def _body(self, caller):
+        return caller()
+
+
 def environment():
-    e = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
+    e = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols, Generation])
 
     def tojson(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
         return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
@@ -146,9 +161,15 @@ TALKS = [
     [system('a'), system('b'), user('<|im_end|> \u2028 \U0001f600')],
     [user([{'type': 'text', 'text': 'part'}, {'type': 'image'}])],
     [user('a long line of words to cut'), assistant(''), user('\t\n')],
+    [system('s'), user('weather?'), assistant('', reasoning_content='I must look.', tool_calls=[call('get_weather', {'city': 'Oslo'})]),
+     tool('{"t": 3}'), assistant('3 degrees.', reasoning_content='Tell it.'), user('and tomorrow?'),
+     assistant('', tool_calls=[call('get_weather', {'city': 'Oslo', 'n': 1}, 'cdefghijk')]), tool('4', 'cdefghijk')],
+    [user('q'), dict(assistant('', tool_calls=[call('search', {'q': None, 'o': {'a': [1], 'e': 'p'}})]), thinking='hm'), tool('found')],
     [],
 ]
 TEMPLATES = sorted(glob.glob(os.path.join(HERE, 'templates', '*.jinja')))
+PUBLIC = sorted(glob.glob(os.path.join(HERE, 'templates', 'public', '*.jinja')))
+parity = {}  # file -> (cases, texts that both made, refusals that both made)
 
 
 def model_template():
@@ -175,10 +196,32 @@ def test_there_are_templates():
     assert len(TEMPLATES) >= 12
 
 
-@pytest.mark.parametrize('path', TEMPLATES, ids=os.path.basename)
+def test_public_templates_are_what_their_table_says():
+    """Each has its model, licence, source and hash; none lies there without."""
+    rows = [ln.split('\t') for ln in lines('templates/public/SOURCES.tsv').splitlines()[1:]]
+    assert sorted(r[0] for r in rows) == [os.path.basename(p) for p in PUBLIC] and len(rows) >= 25
+    for name, model, licence, source, digest in rows:
+        assert model and source and licence in ('Apache-2.0', 'MIT', 'Llama 3.1 Community License'), name
+        with open(os.path.join(HERE, 'templates', 'public', name), 'rb') as f:
+            assert hashlib.sha256(f.read()).hexdigest() == digest, name
+
+
+@pytest.mark.parametrize('path', TEMPLATES + PUBLIC, ids=os.path.basename)
 def test_template(path):
-    with open(path, encoding='utf-8') as f:
-        assert compare(talks(f.read())) >= 20
+    with open(path, encoding='utf-8', newline='') as f:
+        cases = talks(f.read())
+    rendered = compare(cases)
+    parity[os.path.basename(path)] = (len(cases), rendered, len(cases) - rendered)
+    assert rendered >= 20
+
+
+def test_parity_counts(capsys):
+    """Says how much the templates above compared."""
+    if not parity:
+        pytest.skip('no template was compared in this run')
+    with capsys.disabled():
+        print('\ntemplates %d, renderings %d: equal texts %d, refused by both %d, different 0' %
+              ((len(parity),) + tuple(sum(c) for c in zip(*parity.values()))))
 
 
 def test_template_of_the_embedded_model():
