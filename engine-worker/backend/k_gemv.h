@@ -190,6 +190,14 @@ ALWAYS __m256 block_q6_k(const uint8_t *const w[8], const struct be_x *x, int64_
     return _mm256_add_ps(acc, _mm256_mul_ps(d, _mm256_cvtepi32_ps(fold8(v))));
 }
 
+/* The processor's own prefetching loses itself in eight short streams: the next eight rows, which lie in one piece, are asked
+ * for while these are computed. An address, not a pointer: it may lie behind the matrix. */
+ALWAYS void prefetch(size_t at, int bytes)
+{
+    for (int k = 0; k < bytes; k += 64)
+        __builtin_prefetch((const void *)(at + (size_t)k), 0, 3);
+}
+
 ALWAYS void gemv(const enum gemv_type ty, const int block, const int bytes, const struct be_mm *m, int64_t r0,
                  int64_t r1)
 {
@@ -201,7 +209,10 @@ ALWAYS void gemv(const enum gemv_type ty, const int block, const int bytes, cons
             UNROLL
             for (int k = 0; k < 8; k++)
                 w[k] = m->w + (size_t)(r + (k < lanes ? k : lanes - 1)) * m->row_bytes;
+            size_t ahead = (size_t)w[0] + 8 * m->row_bytes;
             for (int64_t b = 0; b < m->n_in / block; b++) {
+                prefetch(ahead, 8 * bytes);
+                ahead += 8 * (size_t)bytes;
                 acc = ty == GEMV_Q8_0 || ty == GEMV_Q4_0 ? block32(ty, w, &m->x, t, b, acc)
                       : ty == GEMV_Q6_K                  ? block_q6_k(w, &m->x, t, b, acc)
                                                          : block_k45(ty, w, &m->x, t, b, acc);
