@@ -104,21 +104,33 @@ static int write_rows(void *arg, uint32_t pos0, const float *logits, uint32_t n,
     return npy_rows(arg, logits, n, err);
 }
 
-static int eval_tokens(struct lab *lab, const char *tokens, const char *out, struct vt_err *err)
+static int check_ids(const struct lab *lab, const char *tokens, const struct tok_ids *ids, bool draft,
+                     struct vt_err *err)
+{
+    for (size_t i = 0; i < ids->n; i++)
+        if (ids->ids[i] >= (uint32_t)lab->model->n_vocab)
+            return vt_fail(err, VT_E_PARAM, "%s: token %u is outside of the vocabulary of %d", tokens,
+                           ids->ids[i], lab->model->n_vocab);
+    if (ids->n > lab->seqs[0].cap)
+        return vt_fail(err, VT_E_WINDOW, "%s has %zu tokens; say --ctx %zu", tokens, ids->n, ids->n);
+    if (draft && lab->model->n_drafts == 0)
+        return vt_fail(err, VT_E_PARAM, "the model has no draft block; --draft is not possible");
+    if (draft && ids->n < 2)
+        return vt_fail(err, VT_E_PARAM, "%s has one token; a draft needs two", tokens);
+    return 0;
+}
+
+static int eval_tokens(struct lab *lab, const char *tokens, const char *out, bool draft, struct vt_err *err)
 {
     struct tok_ids ids = {0};
     struct npy npy;
     if (textfile_ids(tokens, &ids, err) < 0)
         return -1;
-    int rc = 0;
-    for (size_t i = 0; i < ids.n && rc == 0; i++)
-        if (ids.ids[i] >= (uint32_t)lab->model->n_vocab)
-            rc = vt_fail(err, VT_E_PARAM, "%s: token %u is outside of the vocabulary of %d", tokens,
-                         ids.ids[i], lab->model->n_vocab);
-    if (rc == 0 && ids.n > lab->seqs[0].cap)
-        rc = vt_fail(err, VT_E_WINDOW, "%s has %zu tokens; say --ctx %zu", tokens, ids.n, ids.n);
-    if (rc == 0 && (rc = npy_create(&npy, out, (uint64_t)ids.n, (uint64_t)lab->model->n_vocab, err)) == 0) {
-        rc = lab_feed(lab, 0, ids.ids, (uint32_t)ids.n, 0, write_rows, &npy, err);
+    int rc = check_ids(lab, tokens, &ids, draft, err);
+    uint32_t n = (uint32_t)ids.n;
+    if (rc == 0 && (rc = npy_create(&npy, out, draft ? n - 1 : n, (uint64_t)lab->model->n_vocab, err)) == 0) {
+        rc = draft ? lab_draft(lab, ids.ids, n, write_rows, &npy, err)
+                   : lab_feed(lab, 0, ids.ids, n, 0, write_rows, &npy, err);
         rc = npy_close(&npy, rc == 0 ? err : NULL) < 0 ? -1 : rc;
     }
     tok_ids_fini(&ids);
@@ -129,7 +141,7 @@ int tool_eval(int argc, char **argv, struct vt_err *err)
 {
     const char *model = NULL, *text = NULL, *tokens = NULL, *logits = NULL, *simd = "auto";
     int64_t ctx = 512, threads = 0, ubatch = 256, windows = 0;
-    bool json = false;
+    bool json = false, draft = false;
     const struct opt table[] = {
         {"-m", "--model", OPT_STR, &model, 0, 0, "GGUF file"},
         {"--text", NULL, OPT_STR, &text, 0, 0, "text file: perplexity"},
@@ -137,6 +149,8 @@ int tool_eval(int argc, char **argv, struct vt_err *err)
          "file of token ids (blanks or a JSON array between them): logits"},
         {"--logits", NULL, OPT_STR, &logits, 0, 0,
          "with --tokens: .npy file to write, float32, one row a position"},
+        {"--draft", NULL, OPT_FLAG, &draft, 0, 0,
+         "with --tokens: logits of the draft block, for all positions but the last"},
         {"-c", "--ctx", OPT_INT, &ctx, 2, 1 << 24, "window in tokens (512)"},
         {"--windows", NULL, OPT_INT, &windows, 0, INT32_MAX,
          "with --text: only the first so many windows (0: all)"},
@@ -147,8 +161,9 @@ int tool_eval(int argc, char **argv, struct vt_err *err)
         {"--json", NULL, OPT_FLAG, &json, 0, 0, "machine-readable result"},
         {0},
     };
-    int rc = opts_parse(table, "eval -m FILE (--text FILE | --tokens FILE --logits OUT.npy) [--ctx N] …",
-                        argc, argv, NULL, err);
+    int rc =
+        opts_parse(table, "eval -m FILE (--text FILE | --tokens FILE --logits OUT.npy [--draft]) [--ctx N] …",
+                   argc, argv, NULL, err);
     if (rc != 0)
         return rc < 0 ? -1 : 0;
     if (!model)
@@ -157,6 +172,8 @@ int tool_eval(int argc, char **argv, struct vt_err *err)
         return vt_fail(err, VT_E_USAGE, "either --text FILE or --tokens FILE is needed");
     if (!tokens != !logits)
         return vt_fail(err, VT_E_USAGE, "--tokens FILE and --logits OUT.npy belong together");
+    if (draft && !tokens)
+        return vt_fail(err, VT_E_USAGE, "--draft belongs to --tokens");
     struct lab lab;
     struct lab_config c = {.path = model,
                            .threads = (int)threads,
@@ -167,7 +184,7 @@ int tool_eval(int argc, char **argv, struct vt_err *err)
     if (lab_simd(simd, &c.simd, err) < 0 || lab_open(&lab, &c, err) < 0)
         return -1;
     rc = text ? eval_text(&lab, model, text, (uint32_t)ctx, (uint32_t)windows, json, err)
-              : eval_tokens(&lab, tokens, logits, err);
+              : eval_tokens(&lab, tokens, logits, draft, err);
     lab_close(&lab);
     return rc;
 }

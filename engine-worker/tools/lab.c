@@ -111,6 +111,49 @@ int lab_feed(struct lab *lab, uint32_t seq, const uint32_t *ids, uint32_t n, uin
     return 0;
 }
 
+/* One part of lab_draft: rows whose next token is known. */
+static float *draft_rows(struct lab *lab, const uint32_t *ids, uint32_t n, float *hidden)
+{
+    const struct kv_seq *s = &lab->seqs[0];
+    struct fw_run run = {
+        .n_rows = n, .pos0 = (int32_t)s->n, .pages = s->pages, .wpages = s->wpages, .state = s->state};
+    struct fw_batch b = {
+        .n_rows = n, .ids = ids, .want = lab->want, .runs = &run, .n_runs = 1, .hidden = hidden};
+    memset(lab->want, 0, n);
+    if (!fw_forward(lab->fw, &b))
+        return NULL;
+    memset(lab->want, 1, n);
+    b.ids = ids + 1;
+    b.hidden = NULL;
+    return fw_draft(lab->fw, &b, hidden);
+}
+
+int lab_draft(struct lab *lab, const uint32_t *ids, uint32_t n, lab_rows *rows, void *arg, struct vt_err *err)
+{
+    struct kv_seq *s = &lab->seqs[0];
+    uint32_t most = lab->ubatch < lab->max_logits ? lab->ubatch : lab->max_logits;
+    float *hidden = malloc((size_t)most * (size_t)lab->model->n_embd * sizeof *hidden);
+    int rc = hidden ? 0 : vt_fail(err, VT_E_NOMEM, "out of memory for %u hidden vectors", most);
+    for (uint32_t at = 0; rc == 0 && at + 1 < n;) {
+        uint32_t part = n - 1 - at < most ? n - 1 - at : most, border = BE_PAGE - s->n % BE_PAGE;
+        part = part < border ? part : border;
+        if (kv_seq_room(s, part) < part) {
+            rc = no_room(s, part, err);
+            break;
+        }
+        const float *logits = draft_rows(lab, ids + at, part, hidden);
+        if (!logits) {
+            rc = vt_fail(err, VT_E_NOMEM, "out of memory for page tables");
+            break;
+        }
+        kv_seq_advance(s, ids + at, part);
+        rc = rows(arg, s->n - part, logits, part, err);
+        at += part;
+    }
+    free(hidden);
+    return rc;
+}
+
 float *lab_decode(struct lab *lab, const uint32_t *ids, uint32_t n, struct vt_err *err)
 {
     for (uint32_t i = 0; i < n; i++) {

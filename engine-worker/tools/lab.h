@@ -40,6 +40,10 @@ typedef int lab_rows(void *arg, uint32_t pos0, const float *logits, uint32_t n, 
 /* Evaluates ids behind sequence `seq`, with logits for positions first_wanted and up (none: UINT32_MAX). */
 int lab_feed(struct lab *lab, uint32_t seq, const uint32_t *ids, uint32_t n, uint32_t first_wanted,
              lab_rows *rows, void *arg, struct vt_err *err);
+/* Evaluates ids behind sequence 0 with trunk and draft block; logits of the draft for each position p but the last: what
+ * comes at p + 2, after the trunk's output at p and the token at p + 1. The model must have a draft block. */
+int lab_draft(struct lab *lab, const uint32_t *ids, uint32_t n, lab_rows *rows, void *arg,
+              struct vt_err *err);
 /* One token for each of the first n sequences; returns logits [n][n_vocab] or NULL. */
 float *lab_decode(struct lab *lab, const uint32_t *ids, uint32_t n, struct vt_err *err);
 

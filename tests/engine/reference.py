@@ -76,7 +76,8 @@ def rope(x,pos,nrot,base,mode,fs=1.0,ff=None,yarn=None):
     else: A=i;B=i+nrot//2
     y[...,A]=x[...,A]*c-x[...,B]*s_; y[...,B]=x[...,A]*s_+x[...,B]*c
     return y
-def attn(q,k,v,scale,win=0):
+def attn(q,k,v,scale,win=0,f16=False):
+    if f16: k,v=k.astype(np.float16).astype(np.float64),v.astype(np.float16).astype(np.float64)
     T,H,d=q.shape;Hk=k.shape[1];o=np.zeros((T,H,v.shape[2]))
     p=np.arange(T);m=(p[None]<=p[:,None])
     if win: m&=(p[:,None]-p[None])<win
@@ -111,7 +112,7 @@ def stdattn(w,p,x,pos,c,il=None):
     if c.get('period') and il%c['period']<c['period']-1: base,fs,win=10000.0,1.0,c['win']
     kw=dict(fs=fs,ff=w['rope_freqs.weight'] if 'rope_freqs.weight' in w else None,yarn=c.get('yarn'))
     q=rope(q,pos,c['nrot'],base,c['rope'],**kw);k=rope(k,pos,c['nrot'],base,c['rope'],**kw)
-    o=attn(q,k,v,c.get('scale',1/np.sqrt(d)),win)
+    o=attn(q,k,v,c.get('scale',1/np.sqrt(d)),win,c.get('f16',False))
     if gate is not None:o=o*sig(gate)
     return lin(w[p+'attn_output.weight'],o)
 def deltanet(w,p,x,c):
