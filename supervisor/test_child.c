@@ -1,5 +1,7 @@
 /* A child for tests of vitriold: any role, named by the program's own file name, with one fault chosen by its extra
  * argument (engine.args). */
+#include "kv.h"
+
 #include "link.h"
 
 #include "build_id.h"
@@ -26,24 +28,25 @@ static bool has(const struct state *s, const char *fault)
     return s->fault != NULL && strcmp(s->fault, fault) == 0;
 }
 
+/* Whatever it was told is in force, but for the fault that withholds one. */
+static bool reports(const struct state *s, enum vt_config_key k)
+{
+    return vt_config_is_set(s->cfg, k) && !(has(s, "drop-option") && k == VT_CFG_ENGINE_UBATCH_TOKENS);
+}
+
 static void ready(struct state *s)
 {
-    static const enum vt_config_key keys[] = {VT_CFG_ENGINE_CTX_TOKENS, VT_CFG_ENGINE_REC_SNAPSHOTS,
-                                              VT_CFG_ENGINE_SIMD,       VT_CFG_ENGINE_SLOTS,
-                                              VT_CFG_ENGINE_THREADS,    VT_CFG_ENGINE_UBATCH_TOKENS};
-    unsigned n = 0;
     bool engine = strcmp(s->role, "engine") == 0;
     struct vt_enc *e = vt_child_begin(s->child, VT_F_READY, 0);
-    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++)
-        n += !(has(s, "drop-option") && keys[i] == VT_CFG_ENGINE_UBATCH_TOKENS);
-    vt_enc_map(e, VT_READY_EFFECTIVE, engine ? n : 0);
-    for (size_t i = 0; engine && i < sizeof keys / sizeof keys[0]; i++) {
-        char text[256];
-        if (has(s, "drop-option") && keys[i] == VT_CFG_ENGINE_UBATCH_TOKENS)
-            continue;
-        vt_enc_put_str(e, vt_config_name(keys[i]));
-        vt_enc_put_str(e, vt_config_text(s->cfg, keys[i], text, sizeof text));
+    struct kv effective = {0};
+    for (int k = 0; engine && k < VT_CFG_COUNT; k++) {
+        char text[4096];
+        enum vt_config_key key = (enum vt_config_key)k;
+        if (reports(s, key))
+            kv_set(&effective, vt_config_name(key), vt_config_text(s->cfg, key, text, sizeof text));
     }
+    kv_put(&effective, e, VT_READY_EFFECTIVE);
+    kv_clear(&effective);
     if (engine) {
         int64_t slots = vt_config_int(s->cfg, VT_CFG_ENGINE_SLOTS),
                 ctx = vt_config_int(s->cfg, VT_CFG_ENGINE_CTX_TOKENS);
