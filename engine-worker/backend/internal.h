@@ -8,6 +8,7 @@
 #define BE_INTERNAL_H
 
 #include "backend.h"
+#include "codes.h"
 #include "gguf.h"
 
 /* ---- matmul ---- */
@@ -31,18 +32,23 @@ struct be_x {
     int64_t q_stride, d_stride, s16_stride, s32_stride;
 };
 
-/* Which kernel reads a type. BE_MM_ROW dequantizes rows with be_dequant and goes on as F32. */
+/* Quantized weight types, each with its own kernel. */
+#define BE_CODED_TYPES(T)                                                                                    \
+    T(Q8_0)                                                                                                  \
+    T(Q4_0) T(Q4_K) T(Q5_K) T(Q6_K) T(Q4_1) T(Q5_0) T(Q5_1) T(Q8_1) T(Q1_0) T(Q2_0) T(IQ4_NL) T(MXFP4)       \
+        T(NVFP4) T(Q2_K) T(Q3_K) T(Q8_K) T(IQ4_XS) T(IQ2_XXS) T(IQ2_XS) T(IQ2_S) T(IQ3_XXS) T(IQ3_S)         \
+            T(IQ1_S) T(IQ1_M) T(TQ1_0) T(TQ2_0)
+
+/* Which kernel reads a type. */
 enum be_mm_kind {
+    BE_MM_NONE, /* the backend does not know the type */
     BE_MM_F32,
     BE_MM_F16,
     BE_MM_BF16,
-    BE_MM_Q8_0,
-    BE_MM_Q4_0,
-    BE_MM_Q4_K,
-    BE_MM_Q5_K,
-    BE_MM_Q6_K,
-    BE_MM_ROW,
-    BE_MM_N,
+#define BE_MM_KIND(t) BE_MM_##t,
+    BE_CODED_TYPES(BE_MM_KIND)
+#undef BE_MM_KIND
+        BE_MM_N,
 };
 
 struct be_mm {
@@ -59,8 +65,8 @@ typedef void be_mm_fn(const struct be_mm *m, int64_t r0, int64_t r1);
 
 struct be_type {
     enum be_xform xform;
+    enum be_form form;
     enum be_mm_kind kind;
-    void (*dequant)(const uint8_t *src, float *dst); /* one block; NULL: the backend does not know the type */
 };
 const struct be_type *be_type(uint32_t type); /* NULL when unknown */
 
@@ -139,8 +145,7 @@ extern const struct be_kernels be_kernels_ref, be_kernels_sse2, be_kernels_avx, 
     be_kernels_avx512;
 
 /* Plain C kernels that other tables may reuse. */
-be_mm_fn be_ref_mm_f32, be_ref_mm_f16, be_ref_mm_bf16, be_ref_mm_q8_0, be_ref_mm_q4_0, be_ref_mm_q4_k,
-    be_ref_mm_q5_k, be_ref_mm_q6_k, be_ref_mm_row;
+be_mm_fn be_ref_mm_f32, be_ref_mm_f16, be_ref_mm_bf16, be_ref_mm_coded;
 void be_ref_attn(const struct be_attn_tile *t);
 
 struct be {

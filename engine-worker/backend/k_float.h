@@ -169,31 +169,4 @@ static void mm_bf16(const struct be_mm *m, int64_t r0, int64_t r1)
     mm_float(LOAD_BF16, m, r0, r1);
 }
 
-/* Types without a kernel of their own: a few rows are unpacked for many tokens. */
-#define ROW_ROWS  4
-#define ROW_GROUP 60
-#define ROW_BLOCK 512
-
-static void mm_row(const struct be_mm *m, int64_t r0, int64_t r1)
-{
-    _Alignas(64) float acc[ROW_ROWS][ROW_GROUP * 16], w[ROW_ROWS][ROW_BLOCK];
-    for (int64_t r = r0; r < r1; r += ROW_ROWS) {
-        int64_t rows = r1 - r < ROW_ROWS ? r1 - r : ROW_ROWS;
-        for (int64_t t = 0; t < m->T; t += ROW_GROUP) {
-            int64_t tokens = m->T - t < ROW_GROUP ? m->T - t : ROW_GROUP;
-            memset(acc, 0, sizeof acc);
-            for (int64_t i = 0; i < m->n_in; i += ROW_BLOCK) {
-                int64_t n = m->n_in - i < ROW_BLOCK ? m->n_in - i : ROW_BLOCK;
-                for (int64_t k = 0; k < rows; k++)
-                    be_dequant(m->type,
-                               m->w + (size_t)(r + k) * m->row_bytes + ggml_row_bytes(m->type, (uint64_t)i),
-                               w[k], n);
-                dots_block(LOAD_F32, rows, tokens, (const uint8_t *)w[0], sizeof w[0],
-                           m->x.f + t * m->x.f_stride + i, m->x.f_stride, n, acc[0], ROW_GROUP * 16);
-            }
-            fold_block(m, acc[0], r, rows, t, tokens, ROW_GROUP * 16);
-        }
-    }
-}
-
 #endif

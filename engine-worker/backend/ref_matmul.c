@@ -1,3 +1,4 @@
+#include "codes.h"
 #include "internal.h"
 
 #include <string.h>
@@ -45,11 +46,6 @@ static void unpack_bf16(uint32_t type, float *dst, const uint8_t *w, int64_t n)
         dst[i] = be_bf16_to_f32(be_le16(w + 2 * i));
 }
 
-static void unpack_row(uint32_t type, float *dst, const uint8_t *w, int64_t n)
-{
-    be_dequant(type, w, dst, n);
-}
-
 /* A row is unpacked once for TOKENS tokens. */
 #define TOKENS 16
 
@@ -90,11 +86,6 @@ void be_ref_mm_bf16(const struct be_mm *m, int64_t r0, int64_t r1)
     float_rows(m, r0, r1, unpack_bf16);
 }
 
-void be_ref_mm_row(const struct be_mm *m, int64_t r0, int64_t r1)
-{
-    float_rows(m, r0, r1, unpack_row);
-}
-
 /* ---- quantized weights ---- */
 
 static int dot_codes(const int8_t *w, const int8_t *x, int n)
@@ -105,120 +96,59 @@ static int dot_codes(const int8_t *w, const int8_t *x, int n)
     return s;
 }
 
-typedef float dot_fn(const uint8_t *w, const struct be_x *x, int64_t t, int64_t n);
-
-static float dot_q8_0(const uint8_t *w, const struct be_x *x, int64_t t, int64_t n)
+/* 32 weights from value i of a row; c: their place in the block. */
+static float dot_32(enum be_form form, const struct be_codes *w, int c, const struct be_x *x, int64_t t,
+                    int64_t i)
 {
-    const int8_t *q = x->q + t * x->q_stride;
-    const float *d = x->d + t * x->d_stride;
-    float acc = 0;
-    for (int64_t b = 0; b < n / 32; b++, w += 34)
-        acc += be_f16_to_f32(be_le16(w)) * d[b] * (float)dot_codes((const int8_t *)w + 2, q + 32 * b, 32);
-    return acc;
+    const int8_t *q = x->q + t * x->q_stride + i;
+    float dx = x->d[t * x->d_stride + i / 32], d = w->d[c / 16];
+    int lo = dot_codes(w->c + c, q, 16), hi = dot_codes(w->c + c + 16, q + 16, 16);
+    if (form == BE_M32)
+        return dx * (d * (float)(lo + hi) + w->m * (float)x->s32[t * x->s32_stride + i / 32]);
+    if (form == BE_H32)
+        return dx * (d * (float)lo + w->d[c / 16 + 1] * (float)hi);
+    return d * dx * (float)(lo + hi);
 }
 
-static float dot_q4_0(const uint8_t *w, const struct be_x *x, int64_t t, int64_t n)
+static float dot_256(enum be_form form, const struct be_codes *w, const struct be_x *x, int64_t t, int64_t i)
 {
-    const int8_t *q = x->q + t * x->q_stride;
-    const float *d = x->d + t * x->d_stride;
-    float acc = 0;
-    for (int64_t b = 0; b < n / 32; b++, w += 18) {
-        int8_t c[32];
-        for (int j = 0; j < 16; j++) {
-            c[j] = (int8_t)((w[2 + j] & 15) - 8);
-            c[j + 16] = (int8_t)((w[2 + j] >> 4) - 8);
-        }
-        acc += be_f16_to_f32(be_le16(w)) * d[b] * (float)dot_codes(c, q + 32 * b, 32);
-    }
-    return acc;
-}
-
-/* Q4_K and Q5_K: scaled sums of the codes and of the minima, each exact. high: the fifth bits, or NULL. */
-static float dot_k45(const uint8_t *w, const struct be_x *x, int64_t t, int64_t b, const uint8_t *qs,
-                     const uint8_t *high)
-{
-    const int8_t *q = x->q + t * x->q_stride + 256 * b;
-    const int16_t *s32 = x->s32 + t * x->s32_stride + 8 * b;
+    const int8_t *q = x->q + t * x->q_stride + i;
+    const int16_t *s16 = x->s16 + t * x->s16_stride + i / 16;
+    float dx = x->d[t * x->d_stride + i / 256];
     int sum = 0, min = 0;
-    for (int k = 0; k < 8; k++) {
-        uint8_t a, m;
-        int8_t c[32];
-        be_k4_scale(w + 4, k, &a, &m);
-        for (int j = 0; j < 32; j++)
-            c[j] =
-                (int8_t)((qs[32 * (k / 2) + j] >> (4 * (k % 2)) & 15) | (high ? (high[j] >> k & 1) << 4 : 0));
-        sum += a * dot_codes(c, q + 32 * k, 32);
-        min += m * s32[k];
+    for (int k = 0; k < 16; k++) {
+        sum += w->scale[k] * dot_codes(w->c + 16 * k, q + 16 * k, 16);
+        min += form == BE_M256 ? w->min[k] * s16[k] : 0;
     }
-    float d = be_f16_to_f32(be_le16(w)), dmin = be_f16_to_f32(be_le16(w + 2));
-    return x->d[t * x->d_stride + b] * (d * (float)sum - dmin * (float)min);
+    if (form == BE_M256)
+        return dx * (w->d[0] * (float)sum - w->m * (float)min);
+    return w->d[0] * dx * (float)sum;
 }
 
-static float dot_q4_k(const uint8_t *w, const struct be_x *x, int64_t t, int64_t n)
+static void coded_row(const struct be_mm *m, int64_t row, int64_t t0, int64_t t1)
 {
-    float acc = 0;
-    for (int64_t b = 0; b < n / 256; b++, w += 144)
-        acc += dot_k45(w, x, t, b, w + 16, NULL);
-    return acc;
-}
-
-static float dot_q5_k(const uint8_t *w, const struct be_x *x, int64_t t, int64_t n)
-{
-    float acc = 0;
-    for (int64_t b = 0; b < n / 256; b++, w += 176)
-        acc += dot_k45(w, x, t, b, w + 48, w + 16);
-    return acc;
-}
-
-static float dot_q6_k(const uint8_t *w, const struct be_x *x, int64_t t, int64_t n)
-{
-    float acc = 0;
-    for (int64_t b = 0; b < n / 256; b++, w += 210) {
-        const int8_t *q = x->q + t * x->q_stride + 256 * b, *scale = (const int8_t *)w + 192;
-        int sum = 0;
-        for (int k = 0; k < 16; k++) {
-            int8_t c[16];
-            for (int j = 0; j < 16; j++) {
-                int i = 16 * k + j, h = i / 128, g = i % 128 / 32, l = i % 32;
-                int lo = w[64 * h + 32 * (g % 2) + l] >> (4 * (g / 2)) & 15,
-                    hi = w[128 + 32 * h + l] >> (2 * g) & 3;
-                c[j] = (int8_t)((lo | hi << 4) - 32);
-            }
-            sum += scale[k] * dot_codes(c, q + 16 * k, 16);
-        }
-        acc += be_f16_to_f32(be_le16(w + 208)) * x->d[t * x->d_stride + b] * (float)sum;
+    enum be_form form = be_type(m->type)->form;
+    be_unpack_fn *unpack = be_unpack(m->type);
+    const uint8_t *b = m->w + (size_t)row * m->row_bytes;
+    float acc[TOKENS] = {0};
+    int64_t block, bytes;
+    ggml_block(m->type, &block, &bytes);
+    for (int64_t i = 0; i < m->n_in; i += block, b += bytes) {
+        struct be_codes w;
+        unpack(b, &w);
+        for (int64_t t = t0; t < t1 && block == 256; t++)
+            acc[t - t0] += dot_256(form, &w, &m->x, t, i);
+        for (int64_t t = t0; t < t1 && block < 256; t++)
+            for (int c = 0; c < block; c += 32)
+                acc[t - t0] += dot_32(form, &w, c, &m->x, t, i + c);
     }
-    return acc;
+    for (int64_t t = t0; t < t1; t++)
+        m->y[t * m->n_out + row] = acc[t - t0];
 }
 
-static void rows(const struct be_mm *m, int64_t r0, int64_t r1, dot_fn *dot)
+void be_ref_mm_coded(const struct be_mm *m, int64_t r0, int64_t r1)
 {
     for (int64_t row = r0; row < r1; row++)
-        for (int64_t t = 0; t < m->T; t++)
-            m->y[t * m->n_out + row] = dot(m->w + (size_t)row * m->row_bytes, &m->x, t, m->n_in);
-}
-
-void be_ref_mm_q8_0(const struct be_mm *m, int64_t r0, int64_t r1)
-{
-    rows(m, r0, r1, dot_q8_0);
-}
-
-void be_ref_mm_q4_0(const struct be_mm *m, int64_t r0, int64_t r1)
-{
-    rows(m, r0, r1, dot_q4_0);
-}
-
-void be_ref_mm_q4_k(const struct be_mm *m, int64_t r0, int64_t r1)
-{
-    rows(m, r0, r1, dot_q4_k);
-}
-
-void be_ref_mm_q5_k(const struct be_mm *m, int64_t r0, int64_t r1)
-{
-    rows(m, r0, r1, dot_q5_k);
-}
-
-void be_ref_mm_q6_k(const struct be_mm *m, int64_t r0, int64_t r1)
-{
-    rows(m, r0, r1, dot_q6_k);
+        for (int64_t t = 0; t < m->T; t += TOKENS)
+            coded_row(m, row, t, t + TOKENS < m->T ? t + TOKENS : m->T);
 }

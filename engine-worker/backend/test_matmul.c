@@ -1,20 +1,16 @@
 #include "test_util.h"
 
-static const uint32_t all_types[] = {GT_F32,  GT_F16,    GT_BF16,   GT_Q8_0, GT_Q4_0, GT_Q4_K,
-                                     GT_Q5_K, GT_Q6_K,   GT_Q4_1,   GT_Q5_0, GT_Q5_1, GT_Q2_K,
-                                     GT_Q3_K, GT_IQ4_NL, GT_IQ4_XS, GT_MXFP4};
+static const uint32_t all_types[] = {
+    GT_F32,   GT_F16,   GT_BF16,   GT_Q4_0,   GT_Q4_1,  GT_Q5_0,    GT_Q5_1,   GT_Q8_0,  GT_Q8_1,    GT_Q2_K,
+    GT_Q3_K,  GT_Q4_K,  GT_Q5_K,   GT_Q6_K,   GT_Q8_K,  GT_IQ2_XXS, GT_IQ2_XS, GT_IQ2_S, GT_IQ3_XXS, GT_IQ3_S,
+    GT_IQ1_S, GT_IQ1_M, GT_IQ4_NL, GT_IQ4_XS, GT_TQ1_0, GT_TQ2_0,   GT_MXFP4,  GT_NVFP4, GT_Q1_0,    GT_Q2_0};
 
 /* Types whose activations are rounded to 8 bits, and over how many values. */
 static int64_t act_block(uint32_t type)
 {
-    switch (type) {
-    case GT_Q8_0:
-    case GT_Q4_0: return 32;
-    case GT_Q4_K:
-    case GT_Q5_K:
-    case GT_Q6_K: return 256;
-    default: return 0;
-    }
+    int64_t block, bytes;
+    ggml_block(type, &block, &bytes);
+    return block == 1 ? 0 : block == 256 ? 256 : 32;
 }
 
 static int64_t block_of(uint32_t type)
@@ -42,8 +38,10 @@ static void check_row(uint32_t type, const float *w, const float *x, int64_t n, 
         }
         bound += 0.5001 * amax / 127 * weights;
     }
-    /* Q4_K and Q5_K subtract two sums that may each be larger than the result. */
-    bound += (type == GT_Q4_K || type == GT_Q5_K ? 4e-5 : 4e-6) * mag + 1e-20;
+    /* Types with a minimum subtract two sums that may each be larger than the result. */
+    int d_at, m_at;
+    scales_at(type, &d_at, &m_at);
+    bound += (m_at >= 0 ? 4e-5 : 4e-6) * mag + 1e-20;
     if (!(fabs(y - sum) <= bound))
         fail_msg("%s %s: %g instead of %g, bound %g", ggml_type_name(type), what, (double)y, sum, bound);
 }
@@ -80,7 +78,7 @@ static void every_type_against_double(void **state)
         for (size_t k = 0; k < sizeof all_types / sizeof all_types[0]; k++) {
             int64_t block = block_of(all_types[k]), step = block < 32 ? 1 : block;
             for (int i = 0; i < 6; i++) {
-                int64_t n_in = step * (1 + rng_below(block < 32 ? 700 : block == 32 ? 40 : 6));
+                int64_t n_in = step * (1 + rng_below(block < 32 ? 700 : block < 256 ? 40 : 6));
                 check_against_double(simd, all_types[k], n_in, 1 + rng_below(40), 1 + rng_below(12));
             }
         }
@@ -125,7 +123,7 @@ static void batches_and_threads_change_no_bit(void **state)
         for (size_t k = 0; k < sizeof all_types / sizeof all_types[0]; k++) {
             int64_t block = block_of(all_types[k]), step = block < 32 ? 1 : block;
             for (int i = 0; i < 3; i++) {
-                int64_t n_in = step * (1 + rng_below(block < 32 ? 1500 : block == 32 ? 70 : 10));
+                int64_t n_in = step * (1 + rng_below(block < 32 ? 1500 : block < 256 ? 70 : 10));
                 check_invariance(simd, all_types[k], n_in, 1 + rng_below(90), 1 + rng_below(70));
             }
         }
@@ -141,8 +139,8 @@ static void instruction_sets_agree(void **state)
             if (act_block(type) == 0)
                 continue;
             struct be_weight w;
-            int64_t n_in = act_block(type) * (1 + rng_below(8)), n_out = 1 + rng_below(50),
-                    T = 1 + rng_below(20);
+            int64_t n_in = block_of(type) * (1 + rng_below(block_of(type) == 32 ? 20 : 8)),
+                    n_out = 1 + rng_below(50), T = 1 + rng_below(20);
             struct rig ref = rig_new(BE_REF, 1), vec = rig_new(simd, 1);
             uint8_t *data = rng_weight(&w, type, n_in, n_out);
             float *x = rng_floats(T * n_in, 1.0f);
@@ -178,9 +176,7 @@ static void extreme_codes(void **state)
             ggml_block(type, &block, &bytes);
             for (int64_t i = 0; i < n_in / block * n_out; i++) {
                 memset(data + i * bytes, i % 3 == 0 ? 0xff : i % 3 == 1 ? 0x80 : 0x7f, (size_t)bytes);
-                put_f16(data + i * bytes + (type == GT_Q6_K ? 208 : 0), 0.5f);
-                if (type == GT_Q4_K || type == GT_Q5_K)
-                    put_f16(data + i * bytes + 2, 0.25f);
+                put_scales(type, data + i * bytes, 0.5f, 0.25f);
             }
             float *x = malloc((size_t)(T * n_in) * 4), y[17 * 9], z[17 * 9];
             for (int64_t i = 0; i < T * n_in; i++)

@@ -98,40 +98,68 @@ static inline void put_f16(uint8_t *b, float f)
     memcpy(b, &h, 2);
 }
 
-/* Random blocks of a type with scales of a sane size. */
-static inline void fill_block(uint32_t type, uint8_t *b, int64_t bytes)
+/* Where a block has its scale and its minimum as halves; -1: none. */
+static inline void scales_at(uint32_t type, int *d_at, int *m_at)
 {
-    float d = 0.01f + 0.02f * fabsf(rng_uniform());
-    for (int64_t i = 0; i < bytes; i++)
-        b[i] = (uint8_t)rng();
+    *d_at = 0;
+    *m_at = -1;
     switch (type) {
-    case GT_F32: {
-        float f = rng_normal();
-        memcpy(b, &f, 4);
-        break;
-    }
-    case GT_F16: put_f16(b, rng_normal()); break;
-    case GT_BF16: {
-        float f = rng_normal();
-        memcpy(b, (uint8_t *)&f + 2, 2);
-        break;
-    }
     case GT_Q4_1:
     case GT_Q5_1:
     case GT_Q4_K:
-    case GT_Q5_K:
-        put_f16(b, d);
-        put_f16(b + 2, d * 3);
-        break;
+    case GT_Q5_K: *m_at = 2; break;
     case GT_Q2_K:
-        put_f16(b + 80, d);
-        put_f16(b + 82, d);
+        *d_at = 80;
+        *m_at = 82;
         break;
-    case GT_Q3_K: put_f16(b + 108, d); break;
-    case GT_Q6_K: put_f16(b + 208, rng() & 1 ? d : -d); break;
-    case GT_MXFP4: b[0] = (uint8_t)(120 + rng_below(8)); break;
-    default: put_f16(b, rng() & 1 ? d : -d); break;
+    case GT_Q3_K: *d_at = 108; break;
+    case GT_Q6_K: *d_at = 208; break;
+    case GT_TQ1_0: *d_at = 52; break;
+    case GT_TQ2_0: *d_at = 64; break;
+    case GT_F32:
+    case GT_F16:
+    case GT_BF16:
+    case GT_Q8_K:
+    case GT_IQ1_M:
+    case GT_MXFP4:
+    case GT_NVFP4: *d_at = -1; break;
+    default: break;
     }
+}
+
+/* The scale of a block becomes d, its minimum m, whatever form they have. */
+static inline void put_scales(uint32_t type, uint8_t *b, float d, float m)
+{
+    uint16_t h = be_f32_to_f16(d);
+    int d_at, m_at;
+    scales_at(type, &d_at, &m_at);
+    if (d_at >= 0)
+        put_f16(b + d_at, d);
+    if (m_at >= 0)
+        put_f16(b + m_at, m);
+    if (type == GT_Q8_K)
+        memcpy(b, &d, 4);
+    for (int i = 0; type == GT_IQ1_M && i < 4; i++)
+        b[49 + 2 * i] = (uint8_t)((b[49 + 2 * i] & 15) | (h >> (4 * i) & 15) << 4);
+    if (type == GT_MXFP4)
+        b[0] = (uint8_t)(127 + (int)floorf(log2f(fabsf(d))));
+}
+
+/* Random blocks of a type with scales of a sane size. */
+static inline void fill_block(uint32_t type, uint8_t *b, int64_t bytes)
+{
+    float d = 0.01f + 0.02f * fabsf(rng_uniform()), f = rng_normal();
+    int d_at, m_at;
+    for (int64_t i = 0; i < bytes; i++)
+        b[i] = (uint8_t)rng();
+    scales_at(type, &d_at, &m_at);
+    put_scales(type, b, m_at < 0 && rng() & 1 ? -d : d, 3 * d);
+    if (type == GT_F32)
+        memcpy(b, &f, 4);
+    if (type == GT_F16)
+        put_f16(b, f);
+    if (type == GT_BF16)
+        memcpy(b, (uint8_t *)&f + 2, 2);
 }
 
 static inline uint8_t *rng_weight(struct be_weight *w, uint32_t type, int64_t n_in, int64_t n_out)

@@ -31,8 +31,8 @@ enum gguf_type {
     GGUF_F64
 };
 
-/* Weight types by their number in the file. Others exist and are refused by the loader of the model, not by
- * the reader. */
+/* Weight types by their number in the file; numbers between were removed from the format. Integers and F64 are of no use as
+ * weights: the loader of the model refuses them, not the reader. */
 enum ggml_type {
     GT_F32 = 0,
     GT_F16 = 1,
@@ -41,15 +41,34 @@ enum ggml_type {
     GT_Q5_0 = 6,
     GT_Q5_1 = 7,
     GT_Q8_0 = 8,
+    GT_Q8_1 = 9,
     GT_Q2_K = 10,
     GT_Q3_K = 11,
     GT_Q4_K = 12,
     GT_Q5_K = 13,
     GT_Q6_K = 14,
+    GT_Q8_K = 15,
+    GT_IQ2_XXS = 16,
+    GT_IQ2_XS = 17,
+    GT_IQ3_XXS = 18,
+    GT_IQ1_S = 19,
     GT_IQ4_NL = 20,
+    GT_IQ3_S = 21,
+    GT_IQ2_S = 22,
     GT_IQ4_XS = 23,
+    GT_I8 = 24,
+    GT_I16 = 25,
+    GT_I32 = 26,
+    GT_I64 = 27,
+    GT_F64 = 28,
+    GT_IQ1_M = 29,
     GT_BF16 = 30,
-    GT_MXFP4 = 39
+    GT_TQ1_0 = 34,
+    GT_TQ2_0 = 35,
+    GT_MXFP4 = 39,
+    GT_NVFP4 = 40,
+    GT_Q1_0 = 41,
+    GT_Q2_0 = 42
 };
 
 struct gguf_tensor {
