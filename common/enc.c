@@ -64,6 +64,12 @@ void vt_enc_i64(struct vt_enc *e, unsigned k, int64_t v)
     vt_enc_put_i64(e, v);
 }
 
+void vt_enc_f64(struct vt_enc *e, unsigned k, double v)
+{
+    key(e, k);
+    vt_enc_put_f64(e, v);
+}
+
 void vt_enc_str(struct vt_enc *e, unsigned k, const char *s)
 {
     key(e, k);

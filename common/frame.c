@@ -217,6 +217,11 @@ int64_t vt_frame_i64(const struct vt_frame *f, unsigned key, int64_t dflt)
     return obj_i64(vt_map_get(f->body, key), dflt);
 }
 
+double vt_frame_f64(const struct vt_frame *f, unsigned key, double dflt)
+{
+    return obj_f64(vt_map_get(f->body, key), dflt);
+}
+
 const char *vt_frame_str(const struct vt_frame *f, unsigned key, char *out, size_t size)
 {
     return vt_obj_str(vt_map_get(f->body, key), out, size);

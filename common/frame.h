@@ -40,23 +40,13 @@ enum vt_frame_key {
     VT_KEY_RETRY_MS = 123,
     VT_KEY_DETAIL = 124,
 };
-/* Keys of the maps inside SUBMIT and DONE. */
-enum vt_sampling_key {
-    VT_SAMPLING_TEMPERATURE = 1,    /* f64; <= 0 is greedy */
-    VT_SAMPLING_TOP_K = 2,          /* u32; 0 is off */
-    VT_SAMPLING_TOP_P = 3,          /* f64 */
-    VT_SAMPLING_MIN_P = 4,          /* f64 */
-    VT_SAMPLING_REPEAT_PENALTY = 5, /* f64 */
-    VT_SAMPLING_PRESENCE = 6,       /* f64 */
-    VT_SAMPLING_FREQUENCY = 7,      /* f64 */
-    VT_SAMPLING_REPEAT_LAST_N = 8,  /* signed; -1 is the whole window */
-    VT_SAMPLING_MIN_KEEP = 9,
-    VT_SAMPLING_SEED = 10, /* absent: the engine draws one */
-    VT_SAMPLING_IGNORE_EOS = 11,
-    VT_SAMPLING_BIAS_IDS = 12, /* u32le */
-    VT_SAMPLING_BIAS = 13,     /* f32le, as many */
+/* Keys of the maps inside SUBMIT and DONE; those of the sampling map are in sampling.h. */
+enum vt_resume_key {
+    VT_RESUME_EMITTED = 1, /* u32le */
+    VT_RESUME_ATTEMPT = 2,
+    VT_RESUME_SEED = 3,
+    VT_RESUME_STATE = 4 /* f64: the sampler's state after the last emitted id, as TOKENS told it */
 };
-enum vt_resume_key { VT_RESUME_EMITTED = 1 /* u32le */, VT_RESUME_ATTEMPT = 2, VT_RESUME_SEED = 3 };
 enum vt_usage_key {
     VT_USAGE_PROMPT = 1,
     VT_USAGE_REUSED = 2,
@@ -94,6 +84,7 @@ void vt_frame_close(struct vt_frame *f);
 bool vt_frame_has(const struct vt_frame *f, unsigned key);
 uint64_t vt_frame_u64(const struct vt_frame *f, unsigned key, uint64_t dflt);
 int64_t vt_frame_i64(const struct vt_frame *f, unsigned key, int64_t dflt);
+double vt_frame_f64(const struct vt_frame *f, unsigned key, double dflt);
 /* A string without NUL of at most size-1 bytes is copied and terminated; longer ones are cut. Absent: "". */
 const char *vt_frame_str(const struct vt_frame *f, unsigned key, char *out, size_t size);
 /* Binary; *len = 0 and NULL when absent. */
@@ -145,6 +136,7 @@ void vt_enc_fini(struct vt_enc *e);
 void vt_enc_begin(struct vt_enc *e, uint8_t type, uint64_t id, uint32_t link);
 void vt_enc_u64(struct vt_enc *e, unsigned key, uint64_t v);
 void vt_enc_i64(struct vt_enc *e, unsigned key, int64_t v);
+void vt_enc_f64(struct vt_enc *e, unsigned key, double v);
 void vt_enc_str(struct vt_enc *e, unsigned key, const char *s);
 void vt_enc_bin(struct vt_enc *e, unsigned key, const void *p, size_t n);
 void vt_enc_map(struct vt_enc *e, unsigned key, unsigned n);   /* then n times put key, put value */

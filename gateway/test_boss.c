@@ -3,6 +3,7 @@
 #include "handshake.h"
 #include "hash.h"
 #include "link.h"
+#include "sampling.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -16,9 +16,9 @@ void philox4x32(const uint32_t counter[4], const uint32_t key[2], uint32_t out[4
         out[i] = c[i];
 }
 
-double random_at(uint64_t seed, uint64_t position)
+double random_at(uint64_t seed, uint64_t position, enum random_use use)
 {
-    uint32_t counter[4] = {(uint32_t)position, (uint32_t)(position >> 32), 0, 0};
+    uint32_t counter[4] = {(uint32_t)position, (uint32_t)(position >> 32), (uint32_t)use, 0};
     uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)}, r[4];
     philox4x32(counter, key, r);
     uint64_t bits = ((uint64_t)r[0] << 32 | r[1]) >> 11;

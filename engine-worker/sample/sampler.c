@@ -1,45 +1,28 @@
 #include "sampler.h"
-#include "random.h"
+#include "cands.h"
+#include "dry.h"
+#include "ends.h"
+#include "steps.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct cand {
-    float logit;
-    uint32_t id;
+struct sampler {
+    struct cands cands;
+    struct dry dry;
+    uint32_t *counts; /* [n_vocab] occurrences among the last items; zero between picks */
 };
 
-struct sampler {
-    uint32_t n_vocab;
-    struct cand *cands; /* [n_vocab] */
-    uint32_t n;         /* candidates left; the best are in front once sorted */
-    bool sorted;
-    uint32_t *counts; /* [n_vocab] occurrences among the last items; zero between picks */
-    float *probs;     /* [n_vocab] of the candidates */
-};
+/* ---- parameters ---- */
 
 static int bad(struct vt_err *err, const char *name, double v, const char *need)
 {
     return vt_fail(err, VT_E_PARAM, "%s is %g; %s is needed", name, v, need);
 }
 
-int sampler_check(const struct sampler_params *p, uint32_t n_vocab, struct vt_err *err)
+static int check_bias(const struct vt_sampling *p, uint32_t n_vocab, struct vt_err *err)
 {
-    if (!isfinite(p->temperature))
-        return bad(err, "temperature", (double)p->temperature, "a finite number");
-    if (!isfinite(p->top_p))
-        return bad(err, "top_p", (double)p->top_p, "a finite number");
-    if (!isfinite(p->min_p))
-        return bad(err, "min_p", (double)p->min_p, "a finite number");
-    if (!isfinite(p->repeat_penalty) || p->repeat_penalty <= 0)
-        return bad(err, "repeat_penalty", (double)p->repeat_penalty, "a finite number above 0");
-    if (!isfinite(p->presence_penalty))
-        return bad(err, "presence_penalty", (double)p->presence_penalty, "a finite number");
-    if (!isfinite(p->frequency_penalty))
-        return bad(err, "frequency_penalty", (double)p->frequency_penalty, "a finite number");
-    if (p->repeat_last_n < -1)
-        return bad(err, "repeat_last_n", p->repeat_last_n, "-1 or more");
     for (size_t i = 0; i < p->n_bias; i++) {
         if (p->bias_ids[i] >= n_vocab)
             return vt_fail(err, VT_E_PARAM, "logit_bias names token %u; the vocabulary has %u",
@@ -50,16 +33,60 @@ int sampler_check(const struct sampler_params *p, uint32_t n_vocab, struct vt_er
     return 0;
 }
 
+int sampler_check(const struct vt_sampling *p, uint32_t n_vocab, struct vt_err *err)
+{
+#define finite_F(name, v)                                                                                    \
+    if (!isfinite(v) || fabs(v) > 1e38)                                                                      \
+        return bad(err, name, v, "a number that fits a float");
+#define finite_I(name, v)
+#define SAMPLING(key, NAME, field, kind, neutral) finite_##kind(#field, p->field)
+#include "sampling.def"
+#undef SAMPLING
+#undef finite_F
+#undef finite_I
+    if (p->repeat_penalty <= 0)
+        return bad(err, "repeat_penalty", p->repeat_penalty, "a number above 0");
+    if (p->repeat_last_n < -1)
+        return bad(err, "repeat_last_n", (double)p->repeat_last_n, "-1 or more");
+    if (p->mirostat < 0 || p->mirostat > 2)
+        return bad(err, "mirostat", (double)p->mirostat, "0, 1 or 2");
+    if (p->adaptive_decay < 0 || p->adaptive_decay > 0.99)
+        return bad(err, "adaptive_decay", p->adaptive_decay, "a number from 0 to 0.99");
+    if (p->adaptive_target > 1)
+        return bad(err, "adaptive_target", p->adaptive_target, "a probability, or a negative number");
+    return check_bias(p, n_vocab, err);
+}
+
+static bool in_chain(const struct vt_sampling *p, enum vt_sampler k)
+{
+    return memchr(p->chain, k, p->n_chain) != NULL;
+}
+
+static bool adapts(const struct vt_sampling *p)
+{
+    return p->mirostat == 0 && p->adaptive_target >= 0 && in_chain(p, VT_SAMPLER_ADAPTIVE_P);
+}
+
+bool sampler_stateful(const struct vt_sampling *p)
+{
+    return p->mirostat > 0 || adapts(p);
+}
+
+double sampler_state(const struct vt_sampling *p)
+{
+    if (p->mirostat > 0)
+        return 2 * p->mirostat_tau;
+    return adapts(p) ? p->adaptive_target / (1 - p->adaptive_decay) : 0;
+}
+
+/* ---- life ---- */
+
 int sampler_new(struct sampler **out, uint32_t n_vocab, struct vt_err *err)
 {
     struct sampler *s = calloc(1, sizeof *s);
-    if (s) {
-        s->n_vocab = n_vocab;
-        s->cands = malloc(n_vocab * sizeof *s->cands);
+    if (s)
         s->counts = calloc(n_vocab, sizeof *s->counts);
-        s->probs = malloc(n_vocab * sizeof *s->probs);
-    }
-    if (!s || !s->cands || !s->counts || !s->probs) {
+    if (!s || !s->counts || cands_init(&s->cands, n_vocab)) {
         sampler_free(s);
         return vt_fail(err, VT_E_NOMEM, "out of memory for a sampler of %u tokens", n_vocab);
     }
@@ -71,220 +98,114 @@ void sampler_free(struct sampler *s)
 {
     if (!s)
         return;
-    free(s->cands);
+    cands_fini(&s->cands);
+    dry_fini(&s->dry);
     free(s->counts);
-    free(s->probs);
     free(s);
 }
 
-/* ---- order: larger logit first, smaller id on ties, so that every step is deterministic ---- */
+/* ---- steps that change logits ---- */
 
-static inline bool before(const struct cand *a, const struct cand *b)
-{
-    return a->logit > b->logit || (a->logit == b->logit && a->id < b->id);
-}
-
-static int compare(const void *a, const void *b)
-{
-    const struct cand *x = a, *y = b;
-    return before(x, y) ? -1 : before(y, x) ? 1 : 0;
-}
-
-/* Min-heap of the k best seen: its top is the worst of them. */
-static void sift_down(struct cand *h, uint32_t n, uint32_t i)
-{
-    for (;;) {
-        uint32_t worst = i, l = 2 * i + 1, r = l + 1;
-        if (l < n && before(&h[worst], &h[l]))
-            worst = l;
-        if (r < n && before(&h[worst], &h[r]))
-            worst = r;
-        if (worst == i)
-            return;
-        struct cand t = h[i];
-        h[i] = h[worst];
-        h[worst] = t;
-        i = worst;
-    }
-}
-
-/* Brings the k best of c[0..n) to the front, best first. */
-static void partial_sort(struct cand *c, uint32_t n, uint32_t k)
-{
-    if (k >= n) {
-        qsort(c, n, sizeof *c, compare);
-        return;
-    }
-    for (uint32_t i = k / 2; i-- > 0;)
-        sift_down(c, k, i);
-    for (uint32_t i = k; i < n; i++)
-        if (before(&c[i], &c[0])) {
-            struct cand t = c[0];
-            c[0] = c[i];
-            c[i] = t;
-            sift_down(c, k, 0);
-        }
-    qsort(c, k, sizeof *c, compare);
-}
-
-/* ---- steps ---- */
-
-static void load(struct sampler *s, const float *logits)
-{
-    for (uint32_t i = 0; i < s->n_vocab; i++)
-        s->cands[i] = (struct cand){logits[i], i};
-    s->n = s->n_vocab;
-    s->sorted = false;
-}
-
-static void apply_bias(struct sampler *s, const struct sampler_params *p)
+static void apply_bias(struct cands *s, const struct vt_sampling *p)
 {
     for (size_t i = 0; i < p->n_bias; i++)
-        s->cands[p->bias_ids[i]].logit += p->bias[i];
+        s->c[p->bias_ids[i]].logit += p->bias[i];
 }
 
-static void penalize(struct cand *c, uint32_t count, const struct sampler_params *p)
+static void penalize(const void *arg, struct cand *c, uint32_t count)
 {
-    c->logit = c->logit <= 0 ? c->logit * p->repeat_penalty : c->logit / p->repeat_penalty;
-    c->logit -= (float)count * p->frequency_penalty + p->presence_penalty;
+    const struct vt_sampling *p = arg;
+    float repeat = (float)p->repeat_penalty;
+    c->logit = c->logit <= 0 ? c->logit * repeat : c->logit / repeat;
+    c->logit -= (float)count * (float)p->frequency_penalty + (float)p->presence_penalty;
 }
 
-static void apply_penalties(struct sampler *s, const struct sampler_params *p, const uint32_t *items,
-                            size_t n)
+static void apply_penalties(struct sampler *s, const struct sampler_ask *a)
 {
+    const struct vt_sampling *p = a->p;
+    const uint32_t *items = a->items;
+    size_t n = a->n_items;
     if (p->repeat_last_n == 0 ||
-        (p->repeat_penalty == 1.0f && p->presence_penalty == 0.0f && p->frequency_penalty == 0.0f))
+        (p->repeat_penalty == 1 && p->presence_penalty == 0 && p->frequency_penalty == 0))
         return;
-    if (p->repeat_last_n > 0 && n > (size_t)p->repeat_last_n) {
+    if (p->repeat_last_n > 0 && n > (uint64_t)p->repeat_last_n) {
         items += n - (size_t)p->repeat_last_n;
         n = (size_t)p->repeat_last_n;
     }
     for (size_t i = 0; i < n; i++)
         s->counts[items[i]]++;
-    for (size_t i = 0; i < n; i++) {
-        uint32_t id = items[i];
-        if (s->counts[id] > 0) {
-            penalize(&s->cands[id], s->counts[id], p);
-            s->counts[id] = 0;
-        }
+    cands_for_counted(&s->cands, s->counts, items, n, penalize, p);
+}
+
+/* ---- the chain ---- */
+
+static bool reweighs(uint8_t k)
+{
+    return k == VT_SAMPLER_PENALTIES || k == VT_SAMPLER_DRY;
+}
+
+static bool keeps_the_best(uint8_t k)
+{
+    return k != VT_SAMPLER_TYPICAL_P && k != VT_SAMPLER_XTC;
+}
+
+/* Greedy: a step that shortens the list and keeps the best has no effect on the choice, unless logits change after it or
+ * the list is to be told. */
+static bool idle_when_greedy(const struct vt_sampling *p, unsigned at)
+{
+    if (p->temperature > 0 || p->dynatemp_range > 0 || p->mirostat > 0 || p->post_probs ||
+        !keeps_the_best(p->chain[at]) || !in_chain(p, VT_SAMPLER_TEMPERATURE))
+        return false;
+    for (unsigned i = at + 1; i < p->n_chain && p->chain[i] != VT_SAMPLER_TEMPERATURE; i++)
+        if (reweighs(p->chain[i]) || !keeps_the_best(p->chain[i]))
+            return false;
+    return true;
+}
+
+static enum sampler_rc shorten(struct cands *c, uint8_t k, const struct sampler_ask *a)
+{
+    if (!cands_compact(c))
+        return SAMPLER_NOTHING;
+    switch (k) {
+    case VT_SAMPLER_TOP_K: step_top_k(c, a->p); break;
+    case VT_SAMPLER_TOP_P: step_top_p(c, a->p); break;
+    case VT_SAMPLER_MIN_P: step_min_p(c, a->p); break;
+    case VT_SAMPLER_TYPICAL_P: return step_typical_p(c, a->p) ? SAMPLER_NOMEM : SAMPLER_OK;
+    case VT_SAMPLER_TOP_N_SIGMA: step_top_n_sigma(c, a->p); break;
+    case VT_SAMPLER_XTC: step_xtc(c, a->p, a->position); break;
+    case VT_SAMPLER_TEMPERATURE: step_temperature(c, a->p); break;
+    default: break; /* adaptive-p is an end, not a step */
     }
+    return SAMPLER_OK;
 }
 
-/* Tokens banned by a bias of -inf take no part. */
-static void drop_banned(struct sampler *s)
+static enum sampler_rc run_chain(struct sampler *s, const struct sampler_ask *a)
 {
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < s->n; i++)
-        if (s->cands[i].logit > -INFINITY)
-            s->cands[n++] = s->cands[i];
-    s->n = n;
-}
-
-static void sort_front(struct sampler *s, uint32_t k)
-{
-    partial_sort(s->cands, s->n, k);
-    s->sorted = k >= s->n;
-}
-
-static void top_k(struct sampler *s, const struct sampler_params *p)
-{
-    if (p->top_k <= 0)
-        return;
-    uint32_t k = (uint32_t)p->top_k < s->n ? (uint32_t)p->top_k : s->n;
-    sort_front(s, k);
-    s->n = k;
-    s->sorted = true;
-}
-
-static float largest(const struct sampler *s)
-{
-    float max = s->cands[0].logit;
-    for (uint32_t i = 1; i < s->n; i++)
-        max = s->cands[i].logit > max ? s->cands[i].logit : max;
-    return max;
-}
-
-/* Probabilities of the candidates. */
-static void softmax(struct sampler *s)
-{
-    float max = largest(s);
-    double sum = 0;
-    for (uint32_t i = 0; i < s->n; i++) {
-        s->probs[i] = expf(s->cands[i].logit - max);
-        sum += (double)s->probs[i];
+    const struct vt_sampling *p = a->p;
+    enum sampler_rc rc = SAMPLER_OK;
+    for (unsigned i = 0; i < p->n_chain && rc == SAMPLER_OK; i++) {
+        uint8_t k = p->chain[i];
+        if (k == VT_SAMPLER_PENALTIES)
+            apply_penalties(s, a);
+        else if (k == VT_SAMPLER_DRY)
+            rc = dry_apply(&s->dry, &s->cands, s->counts, a) ? SAMPLER_NOMEM : SAMPLER_OK;
+        else if ((p->mirostat == 0 || k == VT_SAMPLER_TEMPERATURE) &&
+                 (k == VT_SAMPLER_TEMPERATURE || !idle_when_greedy(p, i)))
+            rc = shorten(&s->cands, k, a);
     }
-    for (uint32_t i = 0; i < s->n; i++)
-        s->probs[i] = (float)((double)s->probs[i] / sum);
+    return rc != SAMPLER_OK ? rc : cands_compact(&s->cands) ? SAMPLER_OK : SAMPLER_NOTHING;
 }
 
-static void top_p(struct sampler *s, const struct sampler_params *p)
+static uint32_t choose(struct cands *c, const struct sampler_ask *a, double *state)
 {
-    if (p->top_p >= 1.0f)
-        return;
-    if (!s->sorted)
-        sort_front(s, s->n);
-    softmax(s);
-    double sum = 0;
-    for (uint32_t i = 0; i < s->n; i++) {
-        sum += (double)s->probs[i];
-        if (sum >= (double)p->top_p && (int64_t)i + 1 >= p->min_keep) {
-            s->n = i + 1;
-            return;
-        }
-    }
+    if (a->p->mirostat > 0)
+        return end_mirostat(c, a->p, a->position, state);
+    if (adapts(a->p))
+        return end_adaptive_p(c, a->p, a->position, state);
+    return end_draw(c, a->p, a->position);
 }
 
-static void min_p(struct sampler *s, const struct sampler_params *p)
-{
-    if (p->min_p <= 0.0f)
-        return;
-    float max = largest(s);
-    float least = max + logf(p->min_p);
-    uint32_t kept = 0;
-    for (uint32_t i = 0; i < s->n; i++)
-        kept += s->cands[i].logit >= least;
-    uint32_t want = p->min_keep > 0 ? (uint32_t)p->min_keep : 1;
-    if (kept < want) { /* the next best make up the number */
-        if (!s->sorted)
-            sort_front(s, s->n);
-        s->n = want < s->n ? want : s->n;
-        return;
-    }
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < s->n; i++)
-        if (s->cands[i].logit >= least)
-            s->cands[n++] = s->cands[i];
-    s->n = n;
-}
-
-static uint32_t best(const struct sampler *s)
-{
-    const struct cand *b = &s->cands[0];
-    for (uint32_t i = 1; i < s->n; i++)
-        if (before(&s->cands[i], b))
-            b = &s->cands[i];
-    return b->id;
-}
-
-static uint32_t draw(struct sampler *s, const struct sampler_params *p, uint64_t position)
-{
-    float max = largest(s);
-    for (uint32_t i = 0; i < s->n; i++) /* the difference first: no temperature can then overflow */
-        s->cands[i].logit = (s->cands[i].logit - max) / p->temperature;
-    softmax(s);
-    double u = random_at(p->seed, position), sum = 0;
-    uint32_t last = 0;
-    for (uint32_t i = 0; i < s->n; i++) {
-        if (s->probs[i] > 0)
-            last = i;
-        sum += (double)s->probs[i];
-        if (u < sum)
-            return s->cands[i].id;
-    }
-    return s->cands[last].id; /* the sum stayed a rounding error below 1 */
-}
-
-/* ---- log-probabilities of the untouched logits ---- */
+/* ---- log-probabilities ---- */
 
 static double log_sum_exp(const float *x, uint32_t n)
 {
@@ -297,42 +218,50 @@ static double log_sum_exp(const float *x, uint32_t n)
     return (double)max + log(sum);
 }
 
-static void fill_top(struct sampler *s, const float *logits, double lse, struct sampler_top *top,
-                     unsigned n_top)
+static void tell_before(struct cands *c, const struct sampler_ask *a, struct sampler_got *g)
 {
-    load(s, logits);
-    partial_sort(s->cands, s->n, n_top);
-    for (unsigned i = 0; i < n_top; i++)
-        top[i] = (struct sampler_top){s->cands[i].id, (float)((double)s->cands[i].logit - lse)};
+    double lse = log_sum_exp(a->logits, c->n_vocab);
+    g->logprob = (float)((double)a->logits[g->id] - lse);
+    g->n_top = a->n_top < c->n_vocab ? a->n_top : c->n_vocab;
+    if (g->n_top == 0)
+        return;
+    cands_load(c, a->logits);
+    cands_sort(c, g->n_top);
+    for (unsigned i = 0; i < g->n_top; i++)
+        g->top[i] = (struct sampler_top){c->c[i].id, (float)((double)c->c[i].logit - lse)};
 }
 
-enum sampler_rc sampler_pick(struct sampler *s, const struct sampler_params *p, const float *logits,
-                             const uint32_t *items, size_t n_items, uint64_t position, uint32_t *id,
-                             float *logprob, struct sampler_top *top, unsigned n_top)
+/* Of the list that the draw saw. Sorting keeps logits and probabilities in step, since both have the same order. */
+static void tell_after(struct cands *c, uint32_t chosen, const struct sampler_ask *a, struct sampler_got *g)
 {
-    for (uint32_t i = 0; i < s->n_vocab; i++)
-        if (!isfinite(logits[i]))
+    g->logprob = logf(c->probs[chosen]);
+    g->n_top = a->n_top < c->n ? a->n_top : c->n;
+    c->sorted = false;
+    cands_sort(c, g->n_top);
+    cands_softmax(c);
+    for (unsigned i = 0; i < g->n_top; i++)
+        g->top[i] = (struct sampler_top){c->c[i].id, logf(c->probs[i])};
+}
+
+enum sampler_rc sampler_pick(struct sampler *s, const struct sampler_ask *a, struct sampler_got *g)
+{
+    struct cands *c = &s->cands;
+    for (uint32_t i = 0; i < c->n_vocab; i++)
+        if (!isfinite(a->logits[i]))
             return SAMPLER_NOT_FINITE;
-    load(s, logits);
-    apply_bias(s, p);
-    apply_penalties(s, p, items, n_items);
-    drop_banned(s);
-    if (s->n == 0)
-        return SAMPLER_NOTHING;
-    if (p->temperature <= 0) {
-        *id = best(s);
-    } else {
-        top_k(s, p);
-        top_p(s, p);
-        min_p(s, p);
-        *id = draw(s, p, position);
-    }
-    if (logprob || n_top > 0) {
-        double lse = log_sum_exp(logits, s->n_vocab);
-        if (logprob)
-            *logprob = (float)((double)logits[*id] - lse);
-        if (n_top > 0)
-            fill_top(s, logits, lse, top, n_top < s->n_vocab ? n_top : s->n_vocab);
-    }
+    cands_load(c, a->logits);
+    apply_bias(c, a->p);
+    enum sampler_rc rc = run_chain(s, a);
+    if (rc != SAMPLER_OK)
+        return rc;
+    uint32_t chosen = choose(c, a, &g->state);
+    g->id = c->c[chosen].id;
+    g->n_top = 0;
+    if (!a->logprob && a->n_top == 0)
+        return SAMPLER_OK;
+    if (a->p->post_probs)
+        tell_after(c, chosen, a, g);
+    else
+        tell_before(c, a, g);
     return SAMPLER_OK;
 }

@@ -1,34 +1,31 @@
 /* Sampler: from one row of logits to one token.
  *
- * Order and meaning as in llama-server: logit bias; penalties over the last repeat_last_n items (prompt included); top-k;
- * top-p; min-p; temperature; then a draw. Temperature <= 0 takes the largest logit after bias and penalties. The draw is
- * a pure function of the logits, the parameters, the seed and the position: the sampler has no state. Log-probabilities
- * are those of the untouched logits (before bias). One sampler belongs to one thread at a time. */
+ * Logit bias and the request's bans come first; then the steps of the chain in the order asked for (sampling.h), each with
+ * the meaning it has in llama-server; then a draw. Temperature <= 0 leaves only the largest logit at its place in the chain.
+ * Mirostat takes the place of the truncations; adaptive-p takes the place of the plain draw. The draw is a pure function of
+ * the logits, the parameters, the state, the seed and the position; only mirostat and adaptive-p have a state, one number,
+ * which the caller keeps and hands in. Log-probabilities are those of the untouched logits (before bias), or with
+ * post_probs those of the candidates that the draw saw.
+ *
+ * Papers: locally typical sampling, Meister et al. 2022 (arXiv:2202.00666); mirostat, Basu et al. 2020 (arXiv:2007.14966);
+ * top-n-sigma, Tang et al. 2024 (arXiv:2411.07641); min-p, Nguyen et al. 2024 (arXiv:2407.01082).
+ * One sampler belongs to one thread at a time. */
 #ifndef SAMPLER_H
 #define SAMPLER_H
 
 #include "err.h"
+#include "sampling.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-struct sampler_params {
-    float temperature;                                         /* <= 0: greedy */
-    int32_t top_k;                                             /* <= 0: all */
-    float top_p;                                               /* >= 1: all */
-    float min_p;                                               /* <= 0: all */
-    int32_t min_keep;                                          /* top-p and min-p leave at least so many */
-    float repeat_penalty, presence_penalty, frequency_penalty; /* 1, 0, 0: none */
-    int32_t repeat_last_n;                                     /* -1: all items; 0: none */
-    uint64_t seed;
-    uint32_t *bias_ids; /* owned by whoever owns the parameters */
-    float *bias;        /* -inf bans a token */
-    size_t n_bias;
-};
-
 /* Checks ranges: finite numbers, positive repeat penalty, bias ids below n_vocab. VT_E_PARAM names the parameter. */
-int sampler_check(const struct sampler_params *p, uint32_t n_vocab, struct vt_err *err);
+int sampler_check(const struct vt_sampling *p, uint32_t n_vocab, struct vt_err *err);
+
+/* Whether the parameters need a state, and the state before the first token. */
+bool sampler_stateful(const struct vt_sampling *p);
+double sampler_state(const struct vt_sampling *p);
 
 struct sampler;
 int sampler_new(struct sampler **out, uint32_t n_vocab, struct vt_err *err);
@@ -42,14 +39,34 @@ struct sampler_top {
 enum sampler_rc {
     SAMPLER_OK,
     SAMPLER_NOT_FINITE /* a logit is not a number or infinite */,
-    SAMPLER_NOTHING /* all are banned */
+    SAMPLER_NOTHING, /* all are banned */
+    SAMPLER_NOMEM
 };
 
-/* Chooses a token. items: everything before it (prompt and output), for the penalties. position: of the token in the
- * output. logprob (may be NULL) and top[0..n_top) are filled from the untouched logits, best first, when wanted.
- * logits are left as they are. */
-enum sampler_rc sampler_pick(struct sampler *s, const struct sampler_params *p, const float *logits,
-                             const uint32_t *items, size_t n_items, uint64_t position, uint32_t *id,
-                             float *logprob, struct sampler_top *top, unsigned n_top);
+/* Bytes of a token, for the sequence breakers of DRY; borrowed, NULL when there is no such id. */
+typedef const uint8_t *sampler_bytes(const void *arg, uint32_t id, size_t *len);
+
+struct sampler_ask {
+    const struct vt_sampling *p;
+    const float *logits;   /* [n_vocab], left as they are */
+    const uint32_t *items; /* [n_items]: everything before this token, prompt and output */
+    size_t n_items;
+    uint64_t position;    /* of the token in the output */
+    sampler_bytes *bytes; /* NULL: no sequence breakers */
+    const void *bytes_arg;
+    bool logprob;   /* want it */
+    unsigned n_top; /* alternatives wanted, at most as many as `top` holds and the vocabulary has */
+};
+
+struct sampler_got {
+    uint32_t id;
+    float logprob;           /* when asked for */
+    unsigned n_top;          /* filled; fewer than asked for when post_probs leaves fewer candidates */
+    struct sampler_top *top; /* the caller's room, [ask's n_top]; best first */
+    double state;            /* in: the state so far; out: with this token; untouched without a state */
+};
+
+/* Chooses a token. */
+enum sampler_rc sampler_pick(struct sampler *s, const struct sampler_ask *a, struct sampler_got *g);
 
 #endif

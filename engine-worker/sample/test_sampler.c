@@ -12,7 +12,16 @@
 
 #define V 8
 
-static const struct sampler_params plain = {.temperature = 1, .top_p = 1, .repeat_penalty = 1, .seed = 7};
+/* Temperature 1, nothing cut. */
+static struct vt_sampling plain_sampling(void)
+{
+    struct vt_sampling p;
+    vt_sampling_init(&p);
+    p.temperature = 1;
+    p.seed = 7;
+    return p;
+}
+
 static const float row[V] = {1.0f, 2.5f, -1.0f, 2.0f, 0.0f, 1.5f, -3.0f, 0.5f};
 
 static struct sampler *make(uint32_t n)
@@ -22,11 +31,18 @@ static struct sampler *make(uint32_t n)
     return s;
 }
 
-static uint32_t pick(struct sampler *s, const struct sampler_params *p, const float *logits, uint64_t pos)
+static enum sampler_rc try(struct sampler *s, const struct vt_sampling *p, const float *logits,
+                           struct sampler_got *g)
 {
-    uint32_t id = UINT32_MAX;
-    assert_int_equal(sampler_pick(s, p, logits, NULL, 0, pos, &id, NULL, NULL, 0), SAMPLER_OK);
-    return id;
+    return sampler_pick(s, &(struct sampler_ask){.p = p, .logits = logits}, g);
+}
+
+static uint32_t pick(struct sampler *s, const struct vt_sampling *p, const float *logits, uint64_t pos)
+{
+    struct sampler_got g = {.id = UINT32_MAX};
+    struct sampler_ask a = {.p = p, .logits = logits, .position = pos};
+    assert_int_equal(sampler_pick(s, &a, &g), SAMPLER_OK);
+    return g.id;
 }
 
 /* The probabilities that `p` should give for `row` after the given filter. */
@@ -41,7 +57,7 @@ static void expect(const bool keep[V], double temperature, double want[V])
 
 /* Draws n times and compares the counts with the exact distribution: chi-square with V - 1 degrees of freedom at most,
  * limit for p = 1e-4. The draws are a function of seed and position, so that this never flickers. */
-static void check_distribution(const struct sampler_params *p, const double want[V])
+static void check_distribution(const struct vt_sampling *p, const double want[V])
 {
     enum { N = 100000 };
     struct sampler *s = make(V);
@@ -84,7 +100,7 @@ static void random_is_uniform(void **state)
     enum { N = 200000, BINS = 64 };
     double bins[BINS] = {0}, chi = 0;
     for (uint64_t i = 0; i < N; i++) {
-        double u = random_at(i % 3, i / 3);
+        double u = random_at(i % 3, i / 3, RANDOM_DRAW);
         assert_true(u >= 0 && u < 1);
         bins[(int)(u * BINS)]++;
     }
@@ -97,7 +113,7 @@ static void temperature_scales(void **state)
 {
     static const bool all[V] = {1, 1, 1, 1, 1, 1, 1, 1};
     double want[V];
-    struct sampler_params p = plain;
+    struct vt_sampling p = plain_sampling();
     expect(all, 1, want);
     check_distribution(&p, want);
     p.temperature = 0.5f;
@@ -112,7 +128,7 @@ static void top_k_keeps_k(void **state)
 {
     static const bool keep[V] = {0, 1, 0, 1, 0, 1, 0, 0};
     double want[V];
-    struct sampler_params p = plain;
+    struct vt_sampling p = plain_sampling();
     p.top_k = 3;
     expect(keep, 1, want);
     check_distribution(&p, want);
@@ -123,7 +139,7 @@ static void top_p_keeps_the_smallest_head(void **state)
     /* sorted: 1 (.408), 3 (.248), 5 (.150), 0 (.091), 7, 4, 2, 6; cumulated .408 .656 .806 */
     static const bool keep[V] = {0, 1, 0, 1, 0, 1, 0, 0};
     double want[V];
-    struct sampler_params p = plain;
+    struct vt_sampling p = plain_sampling();
     p.top_p = 0.7f;
     expect(keep, 1, want);
     check_distribution(&p, want);
@@ -145,7 +161,7 @@ static void min_p_is_relative_to_the_best(void **state)
     static const bool keep[V] = {0, 1, 0, 1, 0, 1, 0, 0};
     static const bool four[V] = {1, 1, 0, 1, 0, 1, 0, 0};
     double want[V];
-    struct sampler_params p = plain;
+    struct vt_sampling p = plain_sampling();
     p.min_p = 0.3f;
     expect(keep, 1, want);
     check_distribution(&p, want);
@@ -159,7 +175,7 @@ static void filters_come_before_temperature(void **state)
     /* top-p looks at the probabilities at temperature 1; then they are flattened */
     static const bool keep[V] = {0, 1, 0, 1, 0, 1, 0, 0};
     double want[V];
-    struct sampler_params p = plain;
+    struct vt_sampling p = plain_sampling();
     p.top_p = 0.7f;
     p.temperature = 4;
     expect(keep, 4, want);
@@ -170,7 +186,7 @@ static void greedy_takes_the_first_of_the_best(void **state)
 {
     static const float tie[V] = {0, 3, 3, 1, 3, 0, 0, 0};
     struct sampler *s = make(V);
-    struct sampler_params p = plain;
+    struct vt_sampling p = plain_sampling();
     p.temperature = 0;
     p.top_k = 1;
     assert_int_equal(pick(s, &p, row, 0), 1);
@@ -184,7 +200,7 @@ static void greedy_takes_the_first_of_the_best(void **state)
 static void extreme_temperatures_do_not_overflow(void **state)
 {
     struct sampler *s = make(V);
-    struct sampler_params p = plain;
+    struct vt_sampling p = plain_sampling();
     p.temperature = 1e-38f;
     for (uint64_t i = 0; i < 100; i++)
         assert_int_equal(pick(s, &p, row, i), 1);
@@ -196,10 +212,11 @@ static void extreme_temperatures_do_not_overflow(void **state)
 
 static void bias_moves_and_bans(void **state)
 {
-    uint32_t ids[2] = {6, 1}, id;
+    uint32_t ids[2] = {6, 1};
+    struct sampler_got g;
     float bias[2] = {100, -INFINITY};
     struct sampler *s = make(V);
-    struct sampler_params p = plain;
+    struct vt_sampling p = plain_sampling();
     p.bias_ids = ids;
     p.bias = bias;
     p.n_bias = 2;
@@ -220,23 +237,23 @@ static void bias_moves_and_bans(void **state)
     p.bias_ids = all;
     p.bias = ban;
     p.n_bias = V;
-    assert_int_equal(sampler_pick(s, &p, row, NULL, 0, 0, &id, NULL, NULL, 0), SAMPLER_NOTHING);
+    assert_int_equal(try(s, &p, row, &g), SAMPLER_NOTHING);
     sampler_free(s);
 }
 
-static uint32_t greedy_after(struct sampler *s, const struct sampler_params *p, const uint32_t *items,
-                             size_t n)
+static uint32_t greedy_after(struct sampler *s, const struct vt_sampling *p, const uint32_t *items, size_t n)
 {
-    uint32_t id;
-    assert_int_equal(sampler_pick(s, p, row, items, n, 0, &id, NULL, NULL, 0), SAMPLER_OK);
-    return id;
+    struct sampler_got g;
+    struct sampler_ask a = {.p = p, .logits = row, .items = items, .n_items = n};
+    assert_int_equal(sampler_pick(s, &a, &g), SAMPLER_OK);
+    return g.id;
 }
 
 static void penalties_count_the_last_items(void **state)
 {
     static const uint32_t items[] = {1, 1, 1, 3, 2, 2};
     struct sampler *s = make(V);
-    struct sampler_params p = plain;
+    struct vt_sampling p = plain_sampling();
     p.temperature = 0;
     p.repeat_last_n = 64;
     p.repeat_penalty = 1.3f; /* 1: 1.92, 3: 1.54, 5: 1.5 */
@@ -264,21 +281,24 @@ static void penalties_count_the_last_items(void **state)
 
 static void logprobs_are_those_of_the_untouched_logits(void **state)
 {
-    uint32_t ids[1] = {1}, id;
-    float bias[1] = {-INFINITY}, lp;
+    uint32_t ids[1] = {1};
+    float bias[1] = {-INFINITY};
     struct sampler_top top[3];
+    struct sampler_got g = {.top = top};
     struct sampler *s = make(V);
-    struct sampler_params p = plain;
+    struct vt_sampling p = plain_sampling();
     p.temperature = 0;
     p.bias_ids = ids;
     p.bias = bias;
     p.n_bias = 1;
-    assert_int_equal(sampler_pick(s, &p, row, NULL, 0, 0, &id, &lp, top, 3), SAMPLER_OK);
+    struct sampler_ask a = {.p = &p, .logits = row, .logprob = true, .n_top = 3};
+    assert_int_equal(sampler_pick(s, &a, &g), SAMPLER_OK);
     double sum = 0;
     for (int i = 0; i < V; i++)
         sum += exp((double)row[i]);
-    assert_int_equal(id, 3);
-    assert_true(fabs((double)lp - (2.0 - log(sum))) < 1e-6);
+    assert_int_equal(g.id, 3);
+    assert_int_equal(g.n_top, 3);
+    assert_true(fabs((double)g.logprob - (2.0 - log(sum))) < 1e-6);
     static const uint32_t best[3] = {1, 3, 5};
     for (int i = 0; i < 3; i++) {
         assert_int_equal(top[i].id, best[i]);
@@ -290,7 +310,7 @@ static void logprobs_are_those_of_the_untouched_logits(void **state)
 static void draws_depend_on_seed_and_position_alone(void **state)
 {
     struct sampler *a = make(V), *b = make(V);
-    struct sampler_params p = plain, q = plain;
+    struct vt_sampling p = plain_sampling(), q = p;
     q.seed = 8;
     int differ = 0;
     for (uint64_t i = 0; i < 200; i++) {
@@ -306,13 +326,14 @@ static void draws_depend_on_seed_and_position_alone(void **state)
 static void numbers_that_are_not_finite_are_told(void **state)
 {
     float bad[V];
-    uint32_t id;
+    struct sampler_got g;
+    struct vt_sampling p = plain_sampling();
     struct sampler *s = make(V);
     const float poison[] = {NAN, INFINITY, -INFINITY};
     for (int i = 0; i < 3; i++) {
         memcpy(bad, row, sizeof bad);
         bad[V - 1] = poison[i];
-        assert_int_equal(sampler_pick(s, &plain, bad, NULL, 0, 0, &id, NULL, NULL, 0), SAMPLER_NOT_FINITE);
+        assert_int_equal(try(s, &p, bad, &g), SAMPLER_NOT_FINITE);
     }
     sampler_free(s);
 }
@@ -323,11 +344,11 @@ static void large_vocabulary(void **state)
     float *x = malloc(BIG * sizeof *x);
     struct sampler *s = make(BIG);
     for (uint32_t i = 0; i < BIG; i++)
-        x[i] = (float)(random_at(1, i) * 20 - 10);
+        x[i] = (float)(random_at(1, i, RANDOM_DRAW) * 20 - 10);
     struct sampler_top top[50];
-    uint32_t id;
-    float lp;
-    assert_int_equal(sampler_pick(s, &plain, x, NULL, 0, 0, &id, &lp, top, 50), SAMPLER_OK);
+    struct vt_sampling p = plain_sampling();
+    struct sampler_ask a = {.p = &p, .logits = x, .logprob = true, .n_top = 50};
+    assert_int_equal(sampler_pick(s, &a, &(struct sampler_got){.top = top}), SAMPLER_OK);
     for (int i = 0; i < 50; i++) {
         uint32_t better = 0;
         for (uint32_t j = 0; j < BIG; j++)
@@ -341,17 +362,17 @@ static void large_vocabulary(void **state)
 static void parameters_are_checked(void **state)
 {
     struct vt_err err;
-    struct sampler_params p = plain;
+    struct vt_sampling p = plain_sampling();
     assert_int_equal(sampler_check(&p, V, &err), 0);
     p.temperature = NAN;
     assert_int_equal(sampler_check(&p, V, &err), -1);
     assert_int_equal(err.code, VT_E_PARAM);
     assert_non_null(strstr(err.text, "temperature"));
-    p = plain;
+    p = plain_sampling();
     p.repeat_penalty = 0;
     assert_int_equal(sampler_check(&p, V, &err), -1);
     assert_non_null(strstr(err.text, "repeat_penalty"));
-    p = plain;
+    p = plain_sampling();
     uint32_t id = V;
     float b = 0;
     p.bias_ids = &id;

@@ -7,27 +7,13 @@
 #define ENGINE_H
 
 #include "err.h"
+#include "sampling.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #define ENG_PAGE 256
-
-struct eng_sampling {
-    float temperature; /* <= 0: greedy */
-    int32_t top_k;     /* 0: off */
-    float top_p, min_p;
-    float repeat_penalty, presence_penalty, frequency_penalty;
-    int32_t repeat_last_n; /* -1: whole window */
-    int32_t min_keep;
-    uint64_t seed;
-    bool has_seed;            /* false: the engine draws one and reports it */
-    bool ignore_eos;          /* the eog ids of the model do not end the sequence */
-    const uint32_t *bias_ids; /* logit bias pairs, borrowed during submit only */
-    const float *bias;
-    size_t n_bias;
-};
 
 struct eng_request {
     uint64_t handle; /* chosen by the gateway, unique per link */
@@ -44,7 +30,9 @@ struct eng_request {
     uint32_t credit;
     uint8_t logprobs; /* 0: none, n: n-1 top alternatives with each token */
     bool reuse;       /* may reuse cached prefixes */
-    struct eng_sampling sampling;
+    struct vt_sampling
+        sampling; /* its arrays are borrowed during submit; without a seed the engine draws one */
+    double state; /* resume: the sampler's state after the last of `emitted`, as told; NAN: none */
 };
 
 enum eng_done {
@@ -66,6 +54,15 @@ struct eng_top {
     float logprob;
 };
 
+struct eng_token {
+    uint64_t pos; /* in the request's output */
+    uint32_t id;
+    float logprob; /* logprob and top are valid when logprobs was asked for */
+    const struct eng_top *top;
+    unsigned n_top;
+    double state; /* of the sampler after this token, to be given back on resume; NAN when it has none */
+};
+
 /* Every handle gets accepted or refused first, and exactly one of refused and done last. */
 struct eng_events {
     /* queue_pos 0: placed in `slot`, which reuses `reused` tokens. Else it waits: slot is the one asked for, or UINT32_MAX,
@@ -74,10 +71,8 @@ struct eng_events {
                      uint64_t seed);
     void (*refused)(void *arg, uint64_t handle, const struct vt_err *why, uint32_t retry_ms);
     void (*prefill)(void *arg, uint64_t handle, uint32_t done, uint32_t total, uint32_t reused);
-    /* One id at position first (in the request's output). The id that ends the sequence (eog or stop id) is told, too, and
-     * counts; done follows. logprob and top are valid when logprobs was asked for. */
-    void (*token)(void *arg, uint64_t handle, uint64_t first, uint32_t id, float logprob,
-                  const struct eng_top *top, unsigned n_top);
+    /* The id that ends the sequence (eog or stop id) is told, too, and counts; done follows. */
+    void (*token)(void *arg, uint64_t handle, const struct eng_token *t);
     void (*done)(void *arg, uint64_t handle, enum eng_done why, uint64_t emitted,
                  const struct eng_usage *usage, const struct vt_err *err);
     /* A slot reached a state worth saving: prompt evaluated, page filled, turn ended. */

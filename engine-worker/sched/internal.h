@@ -33,7 +33,8 @@ struct request {
     size_t n_stop_ids;
     uint8_t logprobs;
     bool reuse, ignore_eos;
-    struct sampler_params sampling;
+    struct vt_sampling sampling; /* its arrays are owned */
+    double state;                /* of the sampler */
     uint32_t n_reused;
     uint64_t order;                             /* of arrival */
     uint64_t submitted_us, placed_us, first_us; /* monotonic; first_us: first token of this run */
@@ -52,8 +53,7 @@ struct finished {
 
 struct pick { /* what sampling of one slot gave */
     enum sampler_rc rc;
-    uint32_t id;
-    float logprob;
+    struct sampler_got got;
     struct sampler_top top[LOGPROBS_MAX];
 };
 

@@ -1,6 +1,7 @@
 #include "hash.h"
 #include "internal.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,8 +11,9 @@ void request_free(struct request *r)
         return;
     free(r->items);
     free(r->stop_ids);
-    free(r->sampling.bias_ids);
-    free(r->sampling.bias);
+    free((void *)r->sampling.bias_ids);
+    free((void *)r->sampling.bias);
+    free((void *)r->sampling.breakers);
     free(r);
 }
 
@@ -56,26 +58,32 @@ static uint32_t *copy_ids(const uint32_t *ids, size_t n)
     return copy;
 }
 
-/* The caller's bias pairs, and a ban on the ids that must not end the sequence. */
-static int copy_bias(struct request *r, const struct eng *e, const struct eng_sampling *s)
+/* The caller's arrays, and a ban on the ids that must not end the sequence. */
+static int copy_arrays(struct request *r, const struct eng *e, const struct vt_sampling *s)
 {
     size_t n = s->n_bias + (s->ignore_eos ? e->n_eog : 0);
-    r->sampling.bias_ids = malloc((n + 1) * sizeof *r->sampling.bias_ids);
-    r->sampling.bias = malloc((n + 1) * sizeof *r->sampling.bias);
-    if (!r->sampling.bias_ids || !r->sampling.bias)
+    uint32_t *ids = malloc((n + 1) * sizeof *ids);
+    float *bias = malloc((n + 1) * sizeof *bias);
+    char *breakers = malloc(s->breakers_len + 1);
+    r->sampling.bias_ids = ids;
+    r->sampling.bias = bias;
+    r->sampling.breakers = breakers;
+    if (!ids || !bias || !breakers)
         return -1;
     for (size_t i = 0; i < n; i++) {
         bool own = i < s->n_bias;
-        r->sampling.bias_ids[i] = own ? s->bias_ids[i] : e->eog[i - s->n_bias];
-        r->sampling.bias[i] = own ? s->bias[i] : -__builtin_inff();
+        ids[i] = own ? s->bias_ids[i] : e->eog[i - s->n_bias];
+        bias[i] = own ? s->bias[i] : -__builtin_inff();
     }
     r->sampling.n_bias = n;
+    if (s->breakers_len > 0)
+        memcpy(breakers, s->breakers, s->breakers_len);
     return 0;
 }
 
 static int fill(struct request *r, const struct eng *e, const struct eng_request *q)
 {
-    const struct eng_sampling *s = &q->sampling;
+    const struct vt_sampling *s = &q->sampling;
     r->handle = q->handle;
     memcpy(r->rid, q->rid, sizeof r->rid);
     strcpy(r->tenant, q->tenant); /* checked: it fits */
@@ -88,25 +96,18 @@ static int fill(struct request *r, const struct eng *e, const struct eng_request
     r->credit = q->credit;
     r->logprobs = q->logprobs;
     r->reuse = q->reuse;
-    r->ignore_eos = s->ignore_eos;
-    r->sampling = (struct sampler_params){
-        .temperature = s->temperature,
-        .top_k = s->top_k,
-        .top_p = s->top_p,
-        .min_p = s->min_p,
-        .min_keep = s->min_keep,
-        .repeat_penalty = s->repeat_penalty,
-        .presence_penalty = s->presence_penalty,
-        .frequency_penalty = s->frequency_penalty,
-        .repeat_last_n = s->repeat_last_n,
-        .seed = s->seed,
-    };
+    r->ignore_eos = s->ignore_eos != 0;
+    r->sampling = *s;
+    r->sampling.bias_ids = NULL;
+    r->sampling.bias = NULL;
+    r->sampling.breakers = NULL;
+    r->state = q->n_emitted > 0 && !isnan(q->state) ? q->state : sampler_state(s);
     if (!s->has_seed)
         vt_random(&r->sampling.seed, sizeof r->sampling.seed);
     r->items = malloc(r->n_items * sizeof *r->items);
     r->stop_ids = copy_ids(q->stop_ids, q->n_stop_ids);
     r->n_stop_ids = q->n_stop_ids;
-    if (!r->items || !r->stop_ids || copy_bias(r, e, s) < 0)
+    if (!r->items || !r->stop_ids || copy_arrays(r, e, s) < 0)
         return -1;
     memcpy(r->items, q->ids, q->n_ids * sizeof *r->items);
     if (q->n_emitted > 0)

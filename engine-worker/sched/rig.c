@@ -1,5 +1,6 @@
 #include "rig.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -55,19 +56,19 @@ static void on_prefill(void *arg, uint64_t handle, uint32_t done, uint32_t total
     q->reused = reused;
 }
 
-static void on_token(void *arg, uint64_t handle, uint64_t first, uint32_t id, float logprob,
-                     const struct eng_top *top, unsigned n_top)
+static void on_token(void *arg, uint64_t handle, const struct eng_token *t)
 {
     struct rig_req *q = open_at(arg, handle);
     assert_true(q->accepted);
     if (q->n == 0)
-        q->first = first;
-    assert_int_equal(first, q->first + q->n);
+        q->first = t->pos;
+    assert_int_equal(t->pos, q->first + q->n);
     assert_true(q->n < RIG_OUT);
-    q->logprobs[q->n] = logprob;
-    for (unsigned i = 0; i < n_top && i < 4; i++)
-        q->top[q->n][i] = top[i];
-    q->ids[q->n++] = id;
+    q->logprobs[q->n] = t->logprob;
+    for (unsigned i = 0; i < t->n_top && i < 4; i++)
+        q->top[q->n][i] = t->top[i];
+    q->state = t->state;
+    q->ids[q->n++] = t->id;
 }
 
 static void on_done(void *arg, uint64_t handle, enum eng_done why, uint64_t emitted,
@@ -131,15 +132,17 @@ void rig_close(struct rig *r)
 
 struct eng_request rig_request(const uint32_t *ids, size_t n, uint32_t max_new)
 {
-    return (struct eng_request){
-        .tenant = "default",
-        .slot = -1,
-        .ids = ids,
-        .n_ids = n,
-        .max_new = max_new,
-        .credit = 100000,
-        .reuse = true,
-        .sampling = {.temperature = 0, .top_p = 1, .repeat_penalty = 1, .ignore_eos = true}};
+    struct eng_request q = {.tenant = "default",
+                            .slot = -1,
+                            .ids = ids,
+                            .n_ids = n,
+                            .max_new = max_new,
+                            .credit = 100000,
+                            .reuse = true,
+                            .state = NAN};
+    vt_sampling_init(&q.sampling);
+    q.sampling.ignore_eos = 1;
+    return q;
 }
 
 uint64_t rig_submit(struct rig *r, const struct eng_request *q)

@@ -107,29 +107,43 @@ static void add_prefills(struct eng *e)
 
 /* ---- after the forward pass ---- */
 
+static const uint8_t *token_bytes(const void *tok, uint32_t id, size_t *len)
+{
+    return tok_bytes(tok, id, len);
+}
+
 static void pick_one(void *arg, int64_t i)
 {
     struct eng *e = arg;
     struct slot *s = e->todo[i];
     const struct request *r = s->req;
-    unsigned n_top = r->logprobs > 1 ? r->logprobs - 1u : 0;
-    if (n_top > (unsigned)e->model->n_vocab)
-        n_top = (unsigned)e->model->n_vocab;
-    s->pick.rc = sampler_pick(s->sampler, &r->sampling, s->logits, r->items, r->n_items, r->n_emitted,
-                              &s->pick.id, r->logprobs ? &s->pick.logprob : NULL, s->pick.top, n_top);
+    struct sampler_ask ask = {.p = &r->sampling,
+                              .logits = s->logits,
+                              .items = r->items,
+                              .n_items = r->n_items,
+                              .position = r->n_emitted,
+                              .bytes = token_bytes,
+                              .bytes_arg = e->tok,
+                              .logprob = r->logprobs > 0,
+                              .n_top = r->logprobs > 1 ? r->logprobs - 1u : 0};
+    s->pick.got = (struct sampler_got){.top = s->pick.top, .state = r->state};
+    s->pick.rc = sampler_pick(s->sampler, &ask, &s->pick.got);
 }
 
 static void tell_token(struct eng *e, const struct slot *s)
 {
     const struct request *r = s->req;
+    const struct sampler_got *g = &s->pick.got;
     struct eng_top top[LOGPROBS_MAX];
-    unsigned n_top = r->logprobs > 1 ? r->logprobs - 1u : 0;
-    if (n_top > (unsigned)e->model->n_vocab)
-        n_top = (unsigned)e->model->n_vocab;
-    for (unsigned i = 0; i < n_top; i++)
-        top[i] = (struct eng_top){s->pick.top[i].id, s->pick.top[i].logprob};
-    e->ev.token(e->ev_arg, r->handle, r->n_emitted - 1, s->pick.id, r->logprobs ? s->pick.logprob : 0, top,
-                n_top);
+    for (unsigned i = 0; i < g->n_top; i++)
+        top[i] = (struct eng_top){g->top[i].id, g->top[i].logprob};
+    struct eng_token t = {.pos = r->n_emitted - 1,
+                          .id = g->id,
+                          .logprob = r->logprobs ? g->logprob : 0,
+                          .top = top,
+                          .n_top = g->n_top,
+                          .state = sampler_stateful(&r->sampling) ? r->state : NAN};
+    e->ev.token(e->ev_arg, r->handle, &t);
 }
 
 static void deliver(struct eng *e, struct slot *s)
@@ -150,15 +164,16 @@ static void deliver(struct eng *e, struct slot *s)
         return;
     }
     if (s->pick.rc == SAMPLER_NOTHING) {
-        vt_fail(&err, VT_E_PARAM, "logit_bias bans every token");
+        vt_fail(&err, VT_E_PARAM, "every token is banned");
         slot_finish(e, s, ENG_ERROR, &err);
         return;
     }
-    if (request_append(r, s->pick.id) < 0) {
+    if (s->pick.rc == SAMPLER_NOMEM || request_append(r, s->pick.got.id) < 0) {
         vt_fail(&err, VT_E_NOMEM, "out of memory for the output");
         slot_finish(e, s, ENG_ERROR, &err);
         return;
     }
+    r->state = s->pick.got.state;
     r->credit--;
     e->counters.predicted++;
     tell_token(e, s);

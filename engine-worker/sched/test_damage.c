@@ -4,6 +4,7 @@
 #include "tiny.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,10 +22,7 @@ static void ignore_refused(void *arg, uint64_t handle, const struct vt_err *why,
 
 static void ignore_prefill(void *arg, uint64_t handle, uint32_t done, uint32_t total, uint32_t reused) {}
 
-static void ignore_token(void *arg, uint64_t handle, uint64_t first, uint32_t id, float logprob,
-                         const struct eng_top *top, unsigned n_top)
-{
-}
+static void ignore_token(void *arg, uint64_t handle, const struct eng_token *t) {}
 
 static void ignore_done(void *arg, uint64_t handle, enum eng_done why, uint64_t emitted,
                         const struct eng_usage *usage, const struct vt_err *err)

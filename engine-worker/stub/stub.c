@@ -2,6 +2,7 @@
 
 #include "hash.h"
 
+#include <math.h>
 #include <msgpack.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -395,7 +396,9 @@ static void tell_token(struct eng *e, const struct stub_req *r, uint32_t id)
     unsigned n = r->logprobs > 1 ? r->logprobs - 1u : 0;
     for (unsigned k = 0; k < n && k < 64; k++)
         top[k] = (struct eng_top){id + k, -0.5f * (float)(k + 1)};
-    e->ev.token(e->arg, r->handle, r->emitted, id, -0.5f, top, n < 64 ? n : 64);
+    struct eng_token t = {
+        .pos = r->emitted, .id = id, .logprob = -0.5f, .top = top, .n_top = n < 64 ? n : 64, .state = NAN};
+    e->ev.token(e->arg, r->handle, &t);
 }
 
 static void decode_one(struct eng *e, struct stub_slot *s)

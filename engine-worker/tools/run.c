@@ -5,6 +5,7 @@
 #include "textfile.h"
 #include "tool.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,14 +32,13 @@ static void on_refused(void *arg, uint64_t handle, const struct vt_err *why, uin
 static void on_prefill(void *arg, uint64_t handle, uint32_t done, uint32_t total, uint32_t reused) {}
 
 /* Bytes go out as they come: a terminal puts the parts of a character together. */
-static void on_token(void *arg, uint64_t handle, uint64_t first, uint32_t id, float logprob,
-                     const struct eng_top *top, unsigned n_top)
+static void on_token(void *arg, uint64_t handle, const struct eng_token *t)
 {
     const struct run *r = arg;
     size_t len;
-    if (tok_kind(r->tok, id) == TOK_CONTROL && !r->special)
+    if (tok_kind(r->tok, t->id) == TOK_CONTROL && !r->special)
         return;
-    const uint8_t *bytes = tok_bytes(r->tok, id, &len);
+    const uint8_t *bytes = tok_bytes(r->tok, t->id, &len);
     if (bytes)
         fwrite(bytes, 1, len, stdout);
     fflush(stdout);
@@ -159,27 +159,29 @@ static int parse(struct run_opts *o, int argc, char **argv, struct vt_err *err)
 
 static struct eng_request request(const struct run_opts *o, const struct tok_ids *ids)
 {
-    return (struct eng_request){
-        .handle = 1,
-        .tenant = "default",
-        .slot = -1,
-        .ids = ids->ids,
-        .n_ids = ids->n,
-        .max_new = (uint32_t)o->n,
-        .credit = UINT32_MAX,
-        .sampling = {.temperature = (float)o->temp,
-                     .top_k = (int32_t)o->top_k,
-                     .top_p = (float)o->top_p,
-                     .min_p = (float)o->min_p,
-                     .min_keep = (int32_t)o->min_keep,
-                     .repeat_penalty = (float)o->repeat,
-                     .presence_penalty = (float)o->presence,
-                     .frequency_penalty = (float)o->frequency,
-                     .repeat_last_n = (int32_t)o->last_n,
-                     .seed = (uint64_t)o->seed,
-                     .has_seed = o->seed >= 0,
-                     .ignore_eos = o->ignore_eos},
-    };
+    struct eng_request q = {.handle = 1,
+                            .tenant = "default",
+                            .slot = -1,
+                            .ids = ids->ids,
+                            .n_ids = ids->n,
+                            .max_new = (uint32_t)o->n,
+                            .credit = UINT32_MAX,
+                            .state = NAN};
+    struct vt_sampling *s = &q.sampling;
+    vt_sampling_init(s);
+    s->temperature = o->temp;
+    s->top_k = o->top_k;
+    s->top_p = o->top_p;
+    s->min_p = o->min_p;
+    s->min_keep = o->min_keep;
+    s->repeat_penalty = o->repeat;
+    s->presence_penalty = o->presence;
+    s->frequency_penalty = o->frequency;
+    s->repeat_last_n = o->last_n;
+    s->seed = (uint64_t)o->seed;
+    s->has_seed = o->seed >= 0;
+    s->ignore_eos = o->ignore_eos;
+    return q;
 }
 
 /* The window: what was asked for, or what the prompt and the answer need; whole pages. */

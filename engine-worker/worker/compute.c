@@ -119,15 +119,19 @@ static void on_prefill(void *arg, uint64_t handle, uint32_t done, uint32_t total
     push(c, &(struct event){.type = EV_PREFILL, .handle = handle, .n = done, .a = total, .b = reused});
 }
 
-static void on_token(void *arg, uint64_t handle, uint64_t first, uint32_t id, float logprob,
-                     const struct eng_top *top, unsigned n_top)
+static void on_token(void *arg, uint64_t handle, const struct eng_token *t)
 {
-    struct event ev = {.type = EV_TOKEN, .handle = handle, .pos = first, .n = id, .logprob = logprob};
-    if (top != NULL && n_top > 0) {
-        ev.n_top = (uint8_t)(n_top < MAX_TOP ? n_top : MAX_TOP);
-        ev.top = malloc(ev.n_top * sizeof *top);
+    struct event ev = {.type = EV_TOKEN,
+                       .handle = handle,
+                       .pos = t->pos,
+                       .n = t->id,
+                       .logprob = t->logprob,
+                       .state = t->state};
+    if (t->top != NULL && t->n_top > 0) {
+        ev.n_top = (uint8_t)(t->n_top < MAX_TOP ? t->n_top : MAX_TOP);
+        ev.top = malloc(ev.n_top * sizeof *t->top);
         if (ev.top != NULL)
-            memcpy(ev.top, top, ev.n_top * sizeof *top);
+            memcpy(ev.top, t->top, ev.n_top * sizeof *t->top);
         else
             ev.n_top = 0;
     }

@@ -74,6 +74,7 @@ struct event {
     uint64_t handle; /* or the tag of the command */
     uint64_t pos;    /* token: position; accepted: seed; done: emitted */
     float logprob;
+    double state; /* token: of the sampler */
     void *ptr;
     struct vt_err *err;  /* owned by the taker */
     struct eng_top *top; /* owned by the taker */

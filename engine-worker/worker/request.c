@@ -1,5 +1,6 @@
 #include "request.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 void request_release(struct request *r)
@@ -42,7 +43,7 @@ bool request_add_id(struct request *r, uint32_t id, float logprob, const struct 
     if (r->logprob != NULL)
         r->logprob[r->n] = logprob;
     for (unsigned k = 0; k < r->n_top; k++)
-        r->top[(size_t)r->n * r->n_top + k] = k < n_top ? top[k] : (struct eng_top){id, logprob};
+        r->top[(size_t)r->n * r->n_top + k] = k < n_top ? top[k] : (struct eng_top){id, NAN};
     r->ids[r->n++] = id;
     return true;
 }

@@ -31,6 +31,7 @@ struct request {
     struct eng_top *top; /* n_top for each position */
     uint8_t n_top;
     uint32_t n, cap, resumed, sent;
+    double sampler_state; /* after the last id; NAN: it has none */
 
     bool told_accepted, owes_accepted, owes_prefill, owes_done, attach, dropped, timed_out, park, dup;
     uint32_t slot, reused, queue_pos, pf_done, pf_total, pf_reused;
@@ -43,7 +44,7 @@ struct request {
 };
 
 void request_release(struct request *r);
-/* One id more; false when memory is out. top: n_top alternatives, filled up with the id itself to r->n_top. */
+/* One id more; false when memory is out. top: n_top alternatives; the rest up to r->n_top is NAN. */
 bool request_add_id(struct request *r, uint32_t id, float logprob, const struct eng_top *top, unsigned n_top);
 /* Gives the output's memory back; what was sent stays counted. */
 void request_forget_output(struct request *r);

@@ -1,5 +1,6 @@
 #include "request.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,22 +37,6 @@ static int check_ids(const uint32_t *ids, size_t n, uint32_t n_vocab, const char
     return 0;
 }
 
-static void read_sampling(struct eng_sampling *s, const msgpack_object_map *m)
-{
-    s->temperature = (float)vt_map_f64(m, VT_SAMPLING_TEMPERATURE, 0);
-    s->top_k = (int32_t)vt_map_i64(m, VT_SAMPLING_TOP_K, 0);
-    s->top_p = (float)vt_map_f64(m, VT_SAMPLING_TOP_P, 1);
-    s->min_p = (float)vt_map_f64(m, VT_SAMPLING_MIN_P, 0);
-    s->repeat_penalty = (float)vt_map_f64(m, VT_SAMPLING_REPEAT_PENALTY, 1);
-    s->presence_penalty = (float)vt_map_f64(m, VT_SAMPLING_PRESENCE, 0);
-    s->frequency_penalty = (float)vt_map_f64(m, VT_SAMPLING_FREQUENCY, 0);
-    s->repeat_last_n = (int32_t)vt_map_i64(m, VT_SAMPLING_REPEAT_LAST_N, 64);
-    s->min_keep = (int32_t)vt_map_i64(m, VT_SAMPLING_MIN_KEEP, 0);
-    s->has_seed = vt_map_get(m, VT_SAMPLING_SEED) != NULL;
-    s->seed = vt_map_u64(m, VT_SAMPLING_SEED, 0);
-    s->ignore_eos = vt_map_u64(m, VT_SAMPLING_IGNORE_EOS, 0) != 0;
-}
-
 /* What this engine cannot do is refused by name, never left out in silence. */
 static int check_asked(const struct vt_frame *f, struct vt_err *err)
 {
@@ -75,22 +60,22 @@ int request_read(struct request *r, const struct vt_frame *f, uint32_t n_vocab, 
 {
     const msgpack_object_map *s = vt_frame_map(f, VT_SUBMIT_SAMPLING),
                              *resume = vt_frame_map(f, VT_SUBMIT_RESUME);
-    size_t items_len, stop_len, emitted_len, bias_ids_len, bias_len;
+    struct vt_sampling_raw raw;
+    size_t items_len, stop_len, emitted_len;
     const uint8_t *items = vt_frame_bin(f, VT_SUBMIT_ITEMS, &items_len);
     const uint8_t *stop = vt_frame_bin(f, VT_SUBMIT_STOP_IDS, &stop_len);
     const uint8_t *emitted = vt_map_bin(resume, VT_RESUME_EMITTED, &emitted_len);
-    const uint8_t *bias_ids = vt_map_bin(s, VT_SAMPLING_BIAS_IDS, &bias_ids_len);
-    const uint8_t *bias = vt_map_bin(s, VT_SAMPLING_BIAS, &bias_len);
     struct eng_request *q = &r->submit;
     char tenant[80];
-    if (check_asked(f, err) < 0)
+    if (check_asked(f, err) < 0 || vt_sampling_get(&q->sampling, &raw, s, err) < 0)
         return -1;
     vt_frame_str(f, VT_SUBMIT_TENANT, tenant, sizeof tenant);
     if (!name_ok(tenant))
         return vt_fail(err, VT_E_PARAM, "tenant name: 1 to 64 letters, digits, dots, dashes or underscores");
-    if (items_len % 4 || stop_len % 4 || emitted_len % 4 || bias_ids_len % 4 || bias_len != bias_ids_len)
+    if (items_len % 4 || stop_len % 4 || emitted_len % 4)
         return vt_fail(err, VT_E_PARAM, "a list of ids is not a whole number of ids");
-    uint8_t *at = r->blob = malloc(items_len + stop_len + emitted_len + 2 * bias_len + sizeof tenant);
+    uint8_t *at = r->blob =
+        malloc(items_len + stop_len + emitted_len + 8 * raw.n_bias + raw.breakers_len + sizeof tenant);
     if (at == NULL)
         return vt_fail(err, VT_E_NOMEM, "no memory for a prompt of %zu tokens", items_len / 4);
     q->ids = take_ids(&at, items, items_len);
@@ -99,11 +84,13 @@ int request_read(struct request *r, const struct vt_frame *f, uint32_t n_vocab, 
     q->n_stop_ids = stop_len / 4;
     q->emitted = take_ids(&at, emitted, emitted_len);
     q->n_emitted = emitted_len / 4;
-    q->sampling.bias_ids = take_ids(&at, bias_ids, bias_ids_len);
-    q->sampling.bias = (const float *)take_ids(&at, bias, bias_len);
-    q->sampling.n_bias = bias_len / 4;
-    q->tenant = strcpy((char *)at, tenant);
-    read_sampling(&q->sampling, s);
+    q->sampling.bias_ids = take_ids(&at, raw.bias_ids, 4 * raw.n_bias);
+    q->sampling.bias = (const float *)take_ids(&at, raw.bias, 4 * raw.n_bias);
+    q->sampling.n_bias = raw.n_bias;
+    q->sampling.breakers = raw.breakers_len > 0 ? memcpy(at, raw.breakers, raw.breakers_len) : NULL;
+    q->sampling.breakers_len = raw.breakers_len;
+    q->tenant = strcpy((char *)at + raw.breakers_len, tenant);
+    r->sampler_state = q->state = vt_map_f64(resume, VT_RESUME_STATE, NAN);
     if (resume != NULL && vt_map_get(resume, VT_RESUME_SEED) != NULL) {
         q->sampling.has_seed = true;
         q->sampling.seed = vt_map_u64(resume, VT_RESUME_SEED, 0);
@@ -160,8 +147,11 @@ static void put_top(struct vt_enc *e, const struct request *r, uint32_t from, ui
     vt_enc_array(e, VT_TOKENS_TOP, n);
     for (uint32_t i = from; i < from + n; i++) {
         const struct eng_top *t = r->top + (size_t)i * r->n_top;
-        vt_enc_put_array(e, 2u * r->n_top);
-        for (unsigned k = 0; k < r->n_top; k++) {
+        unsigned m = 0;
+        while (m < r->n_top && !isnan(t[m].logprob))
+            m++;
+        vt_enc_put_array(e, 2u * m);
+        for (unsigned k = 0; k < m; k++) {
             vt_enc_put_u64(e, t[k].id);
             vt_enc_put_f64(e, (double)t[k].logprob);
         }
@@ -179,6 +169,8 @@ static int send_tokens(struct request *r, struct vt_link *l, struct vt_err *err)
         vt_enc_bin(e, VT_TOKENS_LOGPROBS, r->logprob + r->sent, n * sizeof *r->logprob);
     if (r->n_top > 0)
         put_top(e, r, r->sent, n);
+    if (!isnan(r->sampler_state) && r->sent + n == r->n)
+        vt_enc_f64(e, VT_TOKENS_STATE, r->sampler_state);
     if (vt_link_send(l, err) < 0)
         return -1;
     r->sent += n;
@@ -188,7 +180,8 @@ static int send_tokens(struct request *r, struct vt_link *l, struct vt_err *err)
 static bool in_step(const struct request *r)
 {
     return r != NULL && r->linked && r->told_accepted && !r->owes_accepted && !r->owes_prefill &&
-           r->sent < r->n && r->n - r->sent <= STEP_IDS && r->logprob == NULL && r->n_top == 0;
+           r->sent < r->n && r->n - r->sent <= STEP_IDS && r->logprob == NULL && r->n_top == 0 &&
+           isnan(r->sampler_state);
 }
 
 int request_send_step(struct request *const *at, unsigned n, struct vt_link *l, struct vt_err *err)

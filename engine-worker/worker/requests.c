@@ -144,11 +144,12 @@ static int submit(struct requests *rs, struct request *r)
                 {q->stop_ids, q->n_stop_ids * 4},
                 {q->sampling.bias_ids, q->sampling.n_bias * 4},
                 {q->sampling.bias, q->sampling.n_bias * 4},
+                {q->sampling.breakers, q->sampling.breakers_len},
                 {q->tenant, strlen(q->tenant) + 1}};
-    const void *copy[6];
+    const void *copy[7];
     size_t total = 0;
     struct cmd *m = compute_cmd(CMD_SUBMIT);
-    for (int i = 0; i < 6; i++)
+    for (int i = 0; i < 7; i++)
         total += part[i].len;
     uint8_t *at = m != NULL ? malloc(total) : NULL;
     if (at == NULL) {
@@ -156,7 +157,7 @@ static int submit(struct requests *rs, struct request *r)
         return -1;
     }
     m->blob = at;
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 7; i++) {
         if (part[i].len > 0)
             memcpy(at, part[i].src, part[i].len);
         copy[i] = at;
@@ -168,7 +169,8 @@ static int submit(struct requests *rs, struct request *r)
     m->submit.stop_ids = copy[2];
     m->submit.sampling.bias_ids = copy[3];
     m->submit.sampling.bias = copy[4];
-    m->submit.tenant = copy[5];
+    m->submit.sampling.breakers = copy[5];
+    m->submit.tenant = copy[6];
     m->submit.handle = r->handle;
     core_rid(r->handle, m->submit.rid);
     r->granted = r->n + (uint64_t)q->credit;
@@ -200,6 +202,7 @@ static void unpark(struct requests *rs, struct request *r)
     r->attach = false;
     q->emitted = r->ids;
     q->n_emitted = r->n;
+    q->state = r->sampler_state;
     q->credit = REQUEST_CREDIT;
     q->sampling.has_seed = true;
     q->sampling.seed = r->seed;
@@ -217,8 +220,10 @@ static void unpark(struct requests *rs, struct request *r)
 static void take_token(struct requests *rs, struct request *r, const struct event *ev)
 {
     /* A gap exists only when memory ran out between the threads; then the request ends at what is whole. */
-    if (ev->pos == r->n && request_add_id(r, ev->n, ev->logprob, ev->top, ev->n_top))
+    if (ev->pos == r->n && request_add_id(r, ev->n, ev->logprob, ev->top, ev->n_top)) {
+        r->sampler_state = ev->state;
         return;
+    }
     if (ev->pos < r->n)
         return;
     r->park = true;

@@ -1,4 +1,5 @@
 /* Drives the stub engine, a real process with real sockets, through vitriold's, the gateway's and the store's eyes. */
+#include "sampling.h"
 #include "test_rig.h"
 
 #include <setjmp.h>

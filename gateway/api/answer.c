@@ -423,21 +423,8 @@ static int init_choice(struct answer *a, unsigned i, uint32_t window, struct api
     c->job.slot = (int32_t)q->id_slot;
     c->job.reuse = q->cache_prompt;
     /* Choices of one request differ by their seeds, in a way that repeats when the request is. */
-    int64_t seed = q->seed < 0 ? -1 : (q->seed + i) & INT64_MAX;
-    c->job.sampling = (struct job_sampling){.temperature = q->temperature,
-                                            .top_p = q->top_p,
-                                            .min_p = q->min_p,
-                                            .repeat_penalty = q->repeat_penalty,
-                                            .presence = q->presence_penalty,
-                                            .frequency = q->frequency_penalty,
-                                            .top_k = q->top_k,
-                                            .repeat_last_n = q->repeat_last_n,
-                                            .min_keep = q->min_keep,
-                                            .seed = seed,
-                                            .ignore_eos = q->ignore_eos,
-                                            .bias_ids = q->bias_ids,
-                                            .bias = q->bias,
-                                            .n_bias = q->n_bias};
+    c->job.sampling = q->s;
+    c->job.sampling.seed = (q->s.seed + i) & INT64_MAX;
     return 0;
 }
 

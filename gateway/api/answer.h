@@ -96,8 +96,9 @@ void answers_ping(struct gateway *gw);
 void answer_event(struct answer *a, json_t *data); /* steals data; one event on the stream */
 json_t *answer_usage(const struct answer *a);
 json_t *choice_timings(const struct choice *c);
-/* {"token","logprob","bytes","id","top_logprobs"} of ids from..to, as an array. */
-json_t *choice_logprobs(const struct choice *c, size_t from, size_t to);
+/* {"token","logprob","bytes","id","top_logprobs"} of ids from..to, as an array; with probs "prob" and "top_probs" in 0..1
+ * instead of the logarithms. */
+json_t *choice_logprobs(const struct choice *c, size_t from, size_t to, bool probs);
 const struct answer_prompt *choice_prompt(const struct choice *c);
 const char *choice_stop_text(const struct choice *c, size_t *len);
 const char *answer_fingerprint(const struct answer *a);

@@ -78,13 +78,16 @@ static json_t *token_text(const struct gateway *gw, uint32_t id, json_t **bytes)
     return s;
 }
 
-static json_t *one_logprob(const struct gateway *gw, uint32_t id, double lp)
+/* probs: as a probability under "prob", not as a logarithm. */
+static json_t *one_logprob(const struct gateway *gw, uint32_t id, double lp, bool probs)
 {
     json_t *bytes, *text = token_text(gw, id, &bytes);
     if (!(lp >= -9999.0))
         lp = -9999.0;
-    return json_pack("{s:I, s:o, s:o, s:f}", "id", (json_int_t)id, "token", text, "bytes", bytes, "logprob",
-                     lp > 0 ? 0 : lp);
+    if (lp > 0)
+        lp = 0;
+    return json_pack("{s:I, s:o, s:o, s:f}", "id", (json_int_t)id, "token", text, "bytes", bytes,
+                     probs ? "prob" : "logprob", probs ? exp(lp) : lp);
 }
 
 bool choice_is_counted(const struct choice *c, size_t i)
@@ -92,21 +95,21 @@ bool choice_is_counted(const struct choice *c, size_t i)
     return !tok_is_eog(c->a->gw->model.tok, c->job.tr.ids[i]);
 }
 
-json_t *choice_logprobs(const struct choice *c, size_t from, size_t to)
+json_t *choice_logprobs(const struct choice *c, size_t from, size_t to, bool probs)
 {
     const struct transcript *t = &c->job.tr;
     json_t *list = json_array();
     for (size_t i = from; i < to && i < t->n; i++) {
         if (!choice_is_counted(c, i))
             continue;
-        json_t *one = one_logprob(c->a->gw, t->ids[i], t->lp[i]);
+        json_t *one = one_logprob(c->a->gw, t->ids[i], t->lp[i], probs);
         json_t *tops = json_array();
         for (unsigned k = 0; k < t->n_top; k++) {
             const struct transcript_top *top = &t->top[i * t->n_top + k];
             if (!isnan(top->logprob))
-                json_array_append_new(tops, one_logprob(c->a->gw, top->id, top->logprob));
+                json_array_append_new(tops, one_logprob(c->a->gw, top->id, top->logprob, probs));
         }
-        json_object_set_new(one, "top_logprobs", tops);
+        json_object_set_new(one, probs ? "top_probs" : "top_logprobs", tops);
         json_array_append_new(list, one);
     }
     return list;

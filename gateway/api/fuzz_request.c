@@ -20,7 +20,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     json_t *body = params_body((const char *)data, n, &e);
     if (body && params_parse(&p, body, &env, &e) == 0) {
         json_t *o = params_json(&p);
-        if (!o || !(p.temperature >= 0) || !(p.top_p >= 0 && p.top_p <= 1) || p.n < 1 || p.n > 4 ||
+        if (!o || !(p.s.temperature >= 0) || !(p.s.top_p >= 0 && p.s.top_p <= 1) || p.n < 1 || p.n > 4 ||
             p.n_predict < -1)
             abort();
         json_decref(o);

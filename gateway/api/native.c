@@ -84,7 +84,7 @@ static json_t * final(const struct choice *c)
     if (a->p.return_tokens && !a->p.stream)
         json_object_set_new(o, "tokens", ids_array(c, 0, c->told));
     if (a->o.logprobs && !a->p.stream)
-        json_object_set_new(o, "completion_probabilities", choice_logprobs(c, 0, c->told));
+        json_object_set_new(o, "completion_probabilities", choice_logprobs(c, 0, c->told, a->p.s.post_probs));
     return select_fields(a, o);
 }
 
@@ -105,7 +105,8 @@ static void delta(struct choice *c)
     json_t *o = base(c, false);
     json_object_set_new(o, "tokens", ids_array(c, c->told_before, c->told));
     if (c->a->o.logprobs)
-        json_object_set_new(o, "completion_probabilities", choice_logprobs(c, c->told_before, c->told));
+        json_object_set_new(o, "completion_probabilities",
+                            choice_logprobs(c, c->told_before, c->told, c->a->p.s.post_probs));
     if (c->a->p.timings_per_token)
         json_object_set_new(o, "timings", choice_timings(c));
     answer_event(c->a, o);

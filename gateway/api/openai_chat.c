@@ -70,7 +70,7 @@ static json_t *news_logprobs(struct choice *c)
 {
     if (!c->a->o.logprobs || c->told == c->told_before)
         return NULL;
-    json_t *lp = json_pack("{s:o}", "content", choice_logprobs(c, c->told_before, c->told));
+    json_t *lp = json_pack("{s:o}", "content", choice_logprobs(c, c->told_before, c->told, false));
     c->told_before = c->told;
     return lp;
 }
@@ -150,8 +150,8 @@ static void end(struct answer *a)
     }
     for (unsigned i = 0; i < a->n_choices && !a->p.stream; i++) {
         const struct choice *c = &a->choices[i];
-        json_t *lp =
-            a->o.logprobs ? json_pack("{s:o}", "content", choice_logprobs(c, 0, c->told)) : json_null();
+        json_t *lp = a->o.logprobs ? json_pack("{s:o}", "content", choice_logprobs(c, 0, c->told, false))
+                                   : json_null();
         json_array_append_new(list, json_pack("{s:i, s:o, s:o, s:s}", "index", (int)c->index, "message",
                                               message(c), "logprobs", lp, "finish_reason", reason(c)));
     }

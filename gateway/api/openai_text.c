@@ -15,7 +15,7 @@ static json_t *base(const struct answer *a)
 /* Both shapes in one object: the legacy arrays and the chat form. */
 static json_t *logprobs(const struct choice *c, size_t from, size_t to)
 {
-    json_t *content = choice_logprobs(c, from, to);
+    json_t *content = choice_logprobs(c, from, to, false);
     json_t *tokens = json_array(), *lps = json_array(), *tops = json_array(), *offsets = json_array();
     size_t i, at = from;
     json_t *one;

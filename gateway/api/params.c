@@ -13,16 +13,33 @@ enum { MAX_DEPTH = 256, MAX_STOPS = 256, MAX_STOP_BYTES = 65536, MAX_BIAS = 1 <<
     }
 
 static const struct param_row table[] = {
-    {"temperature", PARAM_NUM, PARAM_CLAMP, OFF(temperature), 0, HUGE_VAL, 0.8},
-    {"top_k", PARAM_INT, PARAM_CLAMP, OFF(top_k), 0, INT32_MAX, 40},
-    {"top_p", PARAM_NUM, PARAM_CLAMP, OFF(top_p), 0, 1, 0.95},
-    {"min_p", PARAM_NUM, PARAM_CLAMP, OFF(min_p), 0, 1, 0.05},
-    {"repeat_last_n", PARAM_INT, PARAM_HARD, OFF(repeat_last_n), -1, INT32_MAX, 64},
-    {"repeat_penalty", PARAM_NUM, PARAM_HARD, OFF(repeat_penalty), 0.01, 100, 1.0},
-    {"presence_penalty", PARAM_NUM, PARAM_HARD, OFF(presence_penalty), -100, 100, 0},
-    {"frequency_penalty", PARAM_NUM, PARAM_HARD, OFF(frequency_penalty), -100, 100, 0},
-    {"min_keep", PARAM_INT, PARAM_HARD, OFF(min_keep), 0, INT32_MAX, 0},
-    {"ignore_eos", PARAM_BOOL, PARAM_HARD, OFF(ignore_eos), 0, 1, 0},
+    {"temperature", PARAM_NUM, PARAM_CLAMP, OFF(s.temperature), 0, 1e9, 0.8},
+    {"top_k", PARAM_INT, PARAM_CLAMP, OFF(s.top_k), 0, INT32_MAX, 40},
+    {"top_p", PARAM_NUM, PARAM_CLAMP, OFF(s.top_p), 0, 1, 0.95},
+    {"min_p", PARAM_NUM, PARAM_CLAMP, OFF(s.min_p), 0, 1, 0.05},
+    {"top_n_sigma", PARAM_NUM, PARAM_CLAMP, OFF(s.top_n_sigma), -1, 1e9, -1},
+    {"typical_p", PARAM_NUM, PARAM_CLAMP, OFF(s.typical_p), 0, 1, 1},
+    {"typ_p", PARAM_NUM, PARAM_CLAMP, OFF(s.typical_p), 0, 1, 1},
+    {"xtc_probability", PARAM_NUM, PARAM_CLAMP, OFF(s.xtc_probability), 0, 1, 0},
+    {"xtc_threshold", PARAM_NUM, PARAM_CLAMP, OFF(s.xtc_threshold), 0, 1, 0.1},
+    {"dynatemp_range", PARAM_NUM, PARAM_CLAMP, OFF(s.dynatemp_range), 0, 1e9, 0},
+    {"dynatemp_exponent", PARAM_NUM, PARAM_HARD, OFF(s.dynatemp_exponent), 0, 1000, 1},
+    {"repeat_last_n", PARAM_INT, PARAM_HARD, OFF(s.repeat_last_n), -1, INT32_MAX, 64},
+    {"repeat_penalty", PARAM_NUM, PARAM_HARD, OFF(s.repeat_penalty), 0.01, 100, 1.0},
+    {"presence_penalty", PARAM_NUM, PARAM_HARD, OFF(s.presence_penalty), -100, 100, 0},
+    {"frequency_penalty", PARAM_NUM, PARAM_HARD, OFF(s.frequency_penalty), -100, 100, 0},
+    {"dry_multiplier", PARAM_NUM, PARAM_HARD, OFF(s.dry_multiplier), 0, 1e9, 0},
+    {"dry_base", PARAM_NUM, PARAM_RESET, OFF(s.dry_base), 1, 1e9, 1.75},
+    {"dry_allowed_length", PARAM_INT, PARAM_HARD, OFF(s.dry_allowed_length), 0, INT32_MAX, 2},
+    {"dry_penalty_last_n", PARAM_INT, PARAM_HARD, OFF(s.dry_penalty_last_n), -1, INT32_MAX, -1},
+    {"mirostat", PARAM_INT, PARAM_CLAMP, OFF(s.mirostat), 0, 2, 0},
+    {"mirostat_tau", PARAM_NUM, PARAM_HARD, OFF(s.mirostat_tau), 0, 1000, 5},
+    {"mirostat_eta", PARAM_NUM, PARAM_HARD, OFF(s.mirostat_eta), 0, 1000, 0.1},
+    {"adaptive_target", PARAM_NUM, PARAM_CLAMP, OFF(s.adaptive_target), -1, 1, -1},
+    {"adaptive_decay", PARAM_NUM, PARAM_HARD, OFF(s.adaptive_decay), 0, 0.99, 0.9},
+    {"min_keep", PARAM_INT, PARAM_HARD, OFF(s.min_keep), 0, INT32_MAX, 0},
+    {"ignore_eos", PARAM_FLAG, PARAM_HARD, OFF(s.ignore_eos), 0, 1, 0},
+    {"post_sampling_probs", PARAM_FLAG, PARAM_HARD, OFF(s.post_probs), 0, 1, 0},
     {"t_max_predict_ms", PARAM_INT, PARAM_HARD, OFF(t_max_predict_ms), -1, INT32_MAX, 0},
     {"id_slot", PARAM_INT, PARAM_HARD, OFF(id_slot), -1, INT32_MAX, -1},
     {"cache_prompt", PARAM_BOOL, PARAM_HARD, OFF(cache_prompt), 0, 1, 1},
@@ -30,27 +47,10 @@ static const struct param_row table[] = {
     {"return_tokens", PARAM_BOOL, PARAM_HARD, OFF(return_tokens), 0, 1, 0},
     {"return_progress", PARAM_BOOL, PARAM_HARD, OFF(return_progress), 0, 1, 0},
     {"timings_per_token", PARAM_BOOL, PARAM_HARD, OFF(timings_per_token), 0, 1, 0},
-    {"post_sampling_probs", PARAM_BOOL, PARAM_HARD, OFF(post_sampling_probs), 0, 1, 0},
     {"sse_ping_interval", PARAM_INT, PARAM_HARD, OFF(ping_s), -1, 86400, 0},
-    ONLY("mirostat", PARAM_INT, 0),
-    ONLY("dynatemp_range", PARAM_NUM, 0),
-    ONLY("xtc_probability", PARAM_NUM, 0),
-    ONLY("typical_p", PARAM_NUM, 1),
-    ONLY("typ_p", PARAM_NUM, 1),
     ONLY("tfs_z", PARAM_NUM, 1),
-    ONLY("dry_multiplier", PARAM_NUM, 0),
     ONLY("n_indent", PARAM_INT, 0),
-    {"top_n_sigma", PARAM_NUM, PARAM_ONLY, 0, -HUGE_VAL, 0, -1},
-    {"adaptive_target", PARAM_NUM, PARAM_ONLY, 0, -HUGE_VAL, -1e-9, -1},
-    /* Parts of samplers that are off, and of context shifting, which is off: any sane value changes nothing. */
-    {"mirostat_tau", PARAM_NUM, PARAM_ONLY, 0, -HUGE_VAL, HUGE_VAL, 5},
-    {"mirostat_eta", PARAM_NUM, PARAM_ONLY, 0, -HUGE_VAL, HUGE_VAL, 0.1},
-    {"dynatemp_exponent", PARAM_NUM, PARAM_ONLY, 0, -HUGE_VAL, HUGE_VAL, 1},
-    {"xtc_threshold", PARAM_NUM, PARAM_ONLY, 0, -HUGE_VAL, HUGE_VAL, 0.1},
-    {"dry_base", PARAM_NUM, PARAM_ONLY, 0, -HUGE_VAL, HUGE_VAL, 1.75},
-    {"dry_allowed_length", PARAM_INT, PARAM_ONLY, 0, -HUGE_VAL, HUGE_VAL, 2},
-    {"dry_penalty_last_n", PARAM_INT, PARAM_ONLY, 0, -HUGE_VAL, HUGE_VAL, -1},
-    {"adaptive_decay", PARAM_NUM, PARAM_HARD, SIZE_MAX, 0, 0.99, 0.9},
+    /* Parts of context shifting, which is off: any sane value changes nothing. */
     {"n_keep", PARAM_INT, PARAM_HARD, SIZE_MAX, -1, INT32_MAX, 0},
     {"n_discard", PARAM_INT, PARAM_HARD, SIZE_MAX, 0, INT32_MAX, 0},
     {"n_cache_reuse", PARAM_INT, PARAM_HARD, SIZE_MAX, 0, INT32_MAX, 0},
@@ -127,6 +127,7 @@ static void store(struct params *p, const struct param_row *row, double v)
     char *at = (char *)p + row->off;
     switch (row->type) {
     case PARAM_BOOL: *(bool *)at = v != 0; break;
+    case PARAM_FLAG:
     case PARAM_INT: *(int64_t *)at = (int64_t)v; break;
     case PARAM_NUM: *(double *)at = v; break;
     }
@@ -141,6 +142,7 @@ static int parse_row(struct params *p, const struct param_row *row, const json_t
         return 0;
     switch (row->type) {
     case PARAM_BOOL:
+    case PARAM_FLAG:
         if (!json_is_boolean(v))
             return api_fail(e, 400, row->name, "Field '%s': must be true or false", row->name);
         d = json_is_true(v);
@@ -164,6 +166,7 @@ static int parse_row(struct params *p, const struct param_row *row, const json_t
         case PARAM_HARD:
             return api_fail(e, 400, row->name, "Field '%s': must be between %g and %g", row->name, row->min,
                             row->max);
+        case PARAM_RESET: d = row->dflt; break;
         case PARAM_CLAMP: d = d < row->min ? row->min : row->max; break;
         }
     }
@@ -173,7 +176,8 @@ static int parse_row(struct params *p, const struct param_row *row, const json_t
 
 void params_init(struct params *p)
 {
-    *p = (struct params){.seed = -1, .n_predict = -1, .n = 1};
+    *p = (struct params){.n_predict = -1, .n = 1};
+    vt_sampling_init(&p->s);
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
         store(p, &table[i], table[i].dflt);
 }
@@ -182,6 +186,7 @@ void params_fini(struct params *p)
 {
     free(p->bias_ids);
     free(p->bias);
+    free(p->breakers);
     stop_set_free(p->stop);
     json_decref(p->response_fields);
     *p = (struct params){0};
@@ -315,56 +320,78 @@ static int parse_bias(struct params *p, const json_t *body, const struct params_
     return 0;
 }
 
-static const char *const chain[] = {"penalties", "top_k", "top_p", "min_p", "temperature"};
+static int add_sampler(struct params *p, enum vt_sampler k, const char *name, struct api_err *e)
+{
+    if (k == 0)
+        return api_fail(
+            e, 400, "samplers",
+            "Field 'samplers': '%.60s' is not known; there are penalties dry top_n_sigma top_k typ_p "
+            "top_p min_p xtc temperature adaptive_p",
+            name);
+    if (p->s.n_chain == VT_CHAIN_MAX)
+        return api_fail(e, 400, "samplers", "Field 'samplers': at most %d steps", VT_CHAIN_MAX);
+    p->s.chain[p->s.n_chain++] = (uint8_t)k;
+    return 0;
+}
 
-/* A list may leave samplers out; one that asks for another order, or for one that we lack, cannot be honoured. */
+/* An array of names, or a string of one letter for each; the order is the order of the steps. */
 static int parse_samplers(struct params *p, const json_t *body, struct api_err *e)
 {
     json_t *v = field(body, "samplers");
-    static const char *const idle[] = {"dry", "top_n_sigma", "typ_p", "typical_p", "xtc", "adaptive_p"};
-    bool has[5] = {0};
-    int last = -1;
-    if (!v)
-        return 0;
-    if (!json_is_array(v))
-        return api_fail(e, 400, "samplers", "Field 'samplers': must be an array of names");
     size_t i;
     json_t *item;
+    if (!v)
+        return 0;
+    if (!json_is_array(v) && !json_is_string(v))
+        return api_fail(e, 400, "samplers",
+                        "Field 'samplers': must be an array of names, or a string of letters");
+    p->s.n_chain = 0;
+    for (const char *c = json_string_value(v); c && *c; c++)
+        if (add_sampler(p, vt_sampler_letter(*c), c, e))
+            return -1;
     json_array_foreach(v, i, item)
     {
-        const char *name = json_string_value(item);
-        int k = -1;
-        if (!name)
+        if (!json_is_string(item))
             return api_fail(e, 400, "samplers", "Field 'samplers': must be an array of names");
-        for (int c = 0; c < 5; c++)
-            if (strcmp(name, chain[c]) == 0)
-                k = c;
-        for (size_t c = 0; c < sizeof idle / sizeof idle[0] && k < 0; c++)
-            if (strcmp(name, idle[c]) == 0)
-                k = 100; /* off by its own field, so its place does not matter */
-        if (k < 0)
-            return api_fail(e, 400, "samplers", "Field 'samplers': '%s' is not known", name);
-        if (k == 100)
-            continue;
-        if (k <= last)
-            return api_fail(
-                e, 400, "samplers",
-                "Field 'samplers': only the order penalties, top_k, top_p, min_p, temperature is supported");
-        has[last = k] = true;
+        if (add_sampler(p, vt_sampler_find(json_string_value(item)), json_string_value(item), e))
+            return -1;
     }
-    if (!has[0]) {
-        p->repeat_penalty = 1;
-        p->presence_penalty = p->frequency_penalty = 0;
-    }
-    if (!has[1])
-        p->top_k = 0;
-    if (!has[2])
-        p->top_p = 1;
-    if (!has[3])
-        p->min_p = 0;
-    if (!has[4])
-        p->temperature = 1;
     return 0;
+}
+
+static int take_breakers(struct params *p, const char *s, size_t n, struct api_err *e)
+{
+    p->breakers = malloc(n);
+    if (!p->breakers)
+        return api_fail(e, 500, NULL, "out of memory");
+    memcpy(p->breakers, s, n);
+    p->s.breakers = p->breakers;
+    p->s.breakers_len = n;
+    return 0;
+}
+
+static int parse_breakers(struct params *p, const json_t *body, struct api_err *e)
+{
+    static const char usual[] = "\n\0:\0\"\0*"; /* and the NUL that ends the last */
+    static const char name[] = "dry_sequence_breakers";
+    json_t *v = field(body, name), *item;
+    char all[VT_BREAKERS_MAX];
+    size_t n = 0, i;
+    if (!v)
+        return take_breakers(p, usual, sizeof usual, e);
+    if (!json_is_array(v) || json_array_size(v) == 0)
+        return api_fail(e, 400, name, "Field '%s': must be a non-empty array of strings", name);
+    json_array_foreach(v, i, item)
+    {
+        size_t len = json_string_length(item);
+        if (!json_is_string(item) || len == 0 || memchr(json_string_value(item), 0, len))
+            return api_fail(e, 400, name, "Field '%s': entry %zu is not a text", name, i);
+        if (len + 1 > sizeof all - n)
+            return api_fail(e, 400, name, "Field '%s': more than %d bytes", name, VT_BREAKERS_MAX);
+        memcpy(all + n, json_string_value(item), len + 1);
+        n += len + 1;
+    }
+    return take_breakers(p, all, n, e);
 }
 
 static int refuse(const json_t *body, const char *name, const char *what, struct api_err *e)
@@ -384,10 +411,6 @@ static int parse_refused(const json_t *body, struct api_err *e)
         refuse(body, "lora", "adapters are", e) || refuse(body, "banned_strings", "banned strings are", e) ||
         refuse(body, "banned_regex", "banned expressions are", e))
         return -1;
-    json_t *dry = field(body, "dry_sequence_breakers");
-    if (dry && (!json_is_array(dry) || json_array_size(dry) == 0))
-        return api_fail(e, 400, "dry_sequence_breakers",
-                        "Field 'dry_sequence_breakers': must be a non-empty array");
     if (!rf)
         return 0;
     if (!json_is_object(rf) || field_str(rf, "type", &type, e) != 0)
@@ -400,10 +423,11 @@ static int parse_refused(const json_t *body, struct api_err *e)
 
 static int parse_seed(struct params *p, const json_t *body, struct api_err *e)
 {
-    if (field_int(body, "seed", INT64_MIN, INT64_MAX, &p->seed, e) < 0)
+    int64_t seed = -1;
+    if (field_int(body, "seed", INT64_MIN, INT64_MAX, &seed, e) < 0)
         return -1;
-    if (p->seed < 0 || p->seed == 4294967295) /* the old way to say "random" */
-        p->seed = -1;
+    p->s.has_seed = seed >= 0 && seed != 4294967295; /* the old way to say "random" */
+    p->s.seed = p->s.has_seed ? (uint64_t)seed : 0;
     return 0;
 }
 
@@ -456,14 +480,14 @@ int params_parse(struct params *p, const json_t *body, const struct params_env *
         if (parse_row(p, &table[i], body, e))
             return -1;
     if (parse_seed(p, body, e) || parse_extent(p, body, env, e) || parse_stop(p, body, e) ||
-        parse_bias(p, body, env, e) || parse_samplers(p, body, e) || parse_refused(body, e) ||
-        parse_stream_options(p, body, e) || parse_fields(p, body, e))
+        parse_bias(p, body, env, e) || parse_samplers(p, body, e) || parse_breakers(p, body, e) ||
+        parse_refused(body, e) || parse_stream_options(p, body, e) || parse_fields(p, body, e))
         return -1;
     if (field_int(body, "n_probs", 0, MAX_PROBS, &p->n_probs, e) < 0)
         return -1;
-    if (p->post_sampling_probs && p->n_probs > 0)
-        return api_fail(e, 400, "post_sampling_probs",
-                        "Field 'post_sampling_probs': not supported by this build");
+    p->s.bias_ids = p->bias_ids;
+    p->s.bias = p->bias;
+    p->s.n_bias = p->n_bias;
     if (p->ping_s == 0 && field(body, "sse_ping_interval"))
         return api_fail(e, 400, "sse_ping_interval",
                         "Field 'sse_ping_interval': must be -1 (off) or at least 1");
@@ -481,6 +505,7 @@ json_t *params_json(const struct params *p)
         case PARAM_BOOL:
             json_object_set_new(o, row->name, json_boolean(ours ? *(const bool *)at : row->dflt != 0));
             break;
+        case PARAM_FLAG: json_object_set_new(o, row->name, json_boolean(*(const int64_t *)at != 0)); break;
         case PARAM_INT:
             json_object_set_new(o, row->name, json_integer(ours ? *(const int64_t *)at : (int64_t)row->dflt));
             break;
@@ -489,7 +514,7 @@ json_t *params_json(const struct params *p)
             break;
         }
     }
-    json_object_set_new(o, "seed", json_integer(p->seed < 0 ? 4294967295 : p->seed));
+    json_object_set_new(o, "seed", json_integer(p->s.has_seed ? (json_int_t)p->s.seed : 4294967295));
     json_object_set_new(o, "n_predict", json_integer(p->n_predict));
     json_object_set_new(o, "max_tokens", json_integer(p->n_predict));
     json_object_set_new(o, "n_probs", json_integer(p->n_probs));
@@ -501,9 +526,13 @@ json_t *params_json(const struct params *p)
     }
     json_object_set_new(o, "stop", stops);
     json_t *names = json_array();
-    for (int i = 0; i < 5; i++)
-        json_array_append_new(names, json_string(chain[i]));
+    for (unsigned i = 0; i < p->s.n_chain; i++)
+        json_array_append_new(names, json_string(vt_sampler_name(p->s.chain[i])));
     json_object_set_new(o, "samplers", names);
+    json_t *breakers = json_array();
+    for (size_t at = 0; at < p->s.breakers_len; at += strlen(p->s.breakers + at) + 1)
+        json_array_append_new(breakers, json_string(p->s.breakers + at));
+    json_object_set_new(o, "dry_sequence_breakers", breakers);
     json_object_set_new(o, "grammar", json_string(""));
     json_object_set_new(o, "lora", json_array());
     return o;

@@ -5,19 +5,18 @@
 
 #include "../http/error.h"
 #include "../stream/stop.h"
+#include "sampling.h"
 
 #include <jansson.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 struct params {
-    /* sampling */
-    double temperature, top_p, min_p, repeat_penalty, presence_penalty, frequency_penalty;
-    int64_t top_k, repeat_last_n, min_keep, seed; /* seed -1: draw one */
-    bool ignore_eos;
-    uint32_t *bias_ids; /* owned */
-    float *bias;
+    struct vt_sampling s; /* its arrays are those below */
+    uint32_t *bias_ids;   /* owned */
+    float *bias;          /* owned */
     size_t n_bias;
+    char *breakers; /* owned */
     /* extent */
     int64_t n_predict;        /* -1: to the end of the window */
     int64_t t_max_predict_ms; /* 0: no limit */
@@ -26,17 +25,23 @@ struct params {
     int64_t id_slot;          /* -1: any */
     bool cache_prompt;
     /* what is told */
-    bool stream, include_usage, return_tokens, return_progress, timings_per_token, post_sampling_probs;
+    bool stream, include_usage, return_tokens, return_progress, timings_per_token;
     int64_t n_probs;         /* native: alternatives with each token */
     int64_t ping_s;          /* keep-alive interval; 0: the server's, -1: none */
     json_t *response_fields; /* array of strings or NULL; owned */
 };
 
 /* One row of the table, for /props and the tests. */
-enum param_type { PARAM_BOOL, PARAM_INT, PARAM_NUM };
+enum param_type {
+    PARAM_BOOL,
+    PARAM_FLAG, /* as PARAM_BOOL, kept as an int64_t 0 or 1 */
+    PARAM_INT,
+    PARAM_NUM
+};
 enum param_rule {
     PARAM_HARD,  /* 400 outside the range */
     PARAM_CLAMP, /* moved to the nearest end */
+    PARAM_RESET, /* the default takes its place */
     PARAM_ONLY,  /* known, not supported: 400 naming the field unless it says what the engine does anyhow */
 };
 struct param_row {

@@ -37,8 +37,9 @@ static void test_defaults(void **state)
     struct params p;
     struct api_err e;
     assert_int_equal(parse("{\"temperature\":null,\"stop\":null,\"seed\":null,\"unknown\":{}}", &p, &e), 0);
-    assert_true(p.temperature == 0.8 && p.top_p == 0.95 && p.top_k == 40 && p.n_predict == -1 &&
-                p.seed == -1);
+    assert_true(p.s.temperature == 0.8 && p.s.top_p == 0.95 && p.s.top_k == 40 && p.n_predict == -1 &&
+                !p.s.has_seed);
+    assert_true(p.s.n_chain == 9 && p.s.breakers_len == 8);
     assert_true(p.cache_prompt && !p.stream && p.n == 1);
     params_fini(&p);
 }
@@ -59,11 +60,11 @@ static void test_every_row(void **state)
         snprintf(text, sizeof text, "{\"%s\":null}", rows[i].name);
         assert_int_equal(parse(text, &p, &e), 0);
         params_fini(&p);
-        if (rows[i].type == PARAM_BOOL || rows[i].max > 1e15)
+        if (rows[i].type == PARAM_BOOL || rows[i].type == PARAM_FLAG || rows[i].max > 1e15)
             continue;
         snprintf(text, sizeof text, "{\"%s\":%.0f}", rows[i].name, rows[i].max + 1);
         int status = parse(text, &p, &e);
-        assert_int_equal(status, rows[i].rule == PARAM_CLAMP ? 0 : 400);
+        assert_int_equal(status, rows[i].rule == PARAM_CLAMP || rows[i].rule == PARAM_RESET ? 0 : 400);
         params_fini(&p);
     }
 }
@@ -97,11 +98,25 @@ static void test_values(void **state)
         {"{\"response_format\":{\"type\":\"json_schema\"}}", 400, "response_format"},
         {"{\"response_format\":\"text\"}", 400, "response_format"},
         {"{\"mirostat\":0}", 0, ""},
-        {"{\"mirostat\":1}", 400, "mirostat"},
-        {"{\"typical_p\":0.5}", 400, "typical_p"},
+        {"{\"mirostat\":1}", 0, ""},
+        {"{\"mirostat\":1.5}", 400, "mirostat"},
+        {"{\"typical_p\":0.5}", 0, ""},
+        {"{\"dry_base\":0.5}", 0, ""},
+        {"{\"dry_multiplier\":-1}", 400, "dry_multiplier"},
+        {"{\"adaptive_decay\":1}", 400, "adaptive_decay"},
+        {"{\"tfs_z\":0.5}", 400, "tfs_z"},
+        {"{\"dry_sequence_breakers\":[\"\"]}", 400, "dry_sequence_breakers"},
+        {"{\"dry_sequence_breakers\":[\"a\",7]}", 400, "dry_sequence_breakers"},
+        {"{\"dry_sequence_breakers\":[\"\\u0000\"]}", 400, "dry_sequence_breakers"},
+        {"{\"dry_sequence_breakers\":[\"a\",\"bc\"]}", 0, ""},
         {"{\"dry_sequence_breakers\":[]}", 400, "dry_sequence_breakers"},
         {"{\"samplers\":[\"top_k\",\"temperature\"]}", 0, ""},
-        {"{\"samplers\":[\"temperature\",\"top_k\"]}", 400, "samplers"},
+        {"{\"samplers\":[\"temperature\",\"top_k\"]}", 0, ""},
+        {"{\"samplers\":\"kpt\"}", 0, ""},
+        {"{\"samplers\":\"kzt\"}", 400, "samplers"},
+        {"{\"samplers\":7}", 400, "samplers"},
+        {"{\"samplers\":[]}", 0, ""},
+        {"{\"samplers\":\"kkkkkkkkkkkkkkkkk\"}", 400, "samplers"},
         {"{\"samplers\":[\"magic\"]}", 400, "samplers"},
         {"{\"stream_options\":{\"include_usage\":1}}", 400, "include_usage"},
         {"{\"sse_ping_interval\":0}", 400, "sse_ping_interval"},
@@ -128,8 +143,8 @@ static void test_meanings(void **state)
               &p, &e),
         0);
     assert_int_equal(p.n_predict, 3);
-    assert_int_equal(p.seed, -1);
-    assert_true(p.top_k == 0 && p.top_p == 1 && p.temperature == 1);
+    assert_false(p.s.has_seed);
+    assert_true(p.s.n_chain == 1 && p.s.chain[0] == VT_SAMPLER_PENALTIES && p.s.top_p == 1);
     assert_int_equal(stop_set_count(p.stop), 1);
     params_fini(&p);
     assert_int_equal(parse("{\"logit_bias\":{\"5\":false,\"word\":2}}", &p, &e), 0);

@@ -4,6 +4,7 @@
 
 #include "../http/error.h"
 #include "../stream/transcript.h"
+#include "sampling.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -27,15 +28,6 @@ struct job_ops {
                  const struct api_err *err); /* once; the job may be freed in it */
 };
 
-struct job_sampling {
-    double temperature, top_p, min_p, repeat_penalty, presence, frequency;
-    int64_t top_k, repeat_last_n, min_keep, seed; /* seed -1: draw one */
-    bool ignore_eos;
-    const uint32_t *bias_ids; /* borrowed for the job's life */
-    const float *bias;
-    size_t n_bias;
-};
-
 enum job_state {
     JOB_HELD,      /* no engine has it; none has had it */
     JOB_SUBMITTED, /* sent, no answer yet */
@@ -51,7 +43,7 @@ struct job {
     const struct job_ops *ops;
     void *arg;
     struct transcript tr;
-    struct job_sampling sampling;
+    struct vt_sampling sampling; /* its arrays are borrowed for the job's life */
     uint32_t max_new;
     int32_t slot; /* -1: any */
     bool reuse;
@@ -76,6 +68,7 @@ struct job {
     bool credit_due;
     uint64_t created_us, held_us, accepted_us, first_us, last_us, ended_us;
     uint64_t seed;
+    double sampler_state; /* after the last id of the transcript; NAN: none */
     uint32_t on_slot, reused, resume_reused, queue_pos;
     uint64_t queue_us, prefill_us, decode_us; /* as the engine measured them; 0 = unknown */
     uint32_t drafted, draft_accepted;

@@ -12,56 +12,20 @@ static const char tenant[] = "default";
 /* Ids travel as little-endian bytes; this is what they are in memory on every machine we run on. */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "ids are sent as they lie");
 
-static void put_sampling(struct vt_enc *e, const struct job *j)
-{
-    const struct job_sampling *s = &j->sampling;
-    unsigned n = 9 + (s->seed >= 0) + s->ignore_eos + (s->n_bias > 0 ? 2 : 0);
-    vt_enc_map(e, VT_SUBMIT_SAMPLING, n);
-    const struct {
-        unsigned key;
-        double v;
-    } f[] = {{VT_SAMPLING_TOP_P, s->top_p},
-             {VT_SAMPLING_MIN_P, s->min_p},
-             {VT_SAMPLING_REPEAT_PENALTY, s->repeat_penalty},
-             {VT_SAMPLING_PRESENCE, s->presence},
-             {VT_SAMPLING_FREQUENCY, s->frequency}};
-    vt_enc_put_u64(e, VT_SAMPLING_TEMPERATURE);
-    vt_enc_put_f64(e, s->temperature);
-    vt_enc_put_u64(e, VT_SAMPLING_TOP_K);
-    vt_enc_put_u64(e, (uint64_t)s->top_k);
-    for (size_t i = 0; i < sizeof f / sizeof f[0]; i++) {
-        vt_enc_put_u64(e, f[i].key);
-        vt_enc_put_f64(e, f[i].v);
-    }
-    vt_enc_put_u64(e, VT_SAMPLING_REPEAT_LAST_N);
-    vt_enc_put_i64(e, s->repeat_last_n);
-    vt_enc_put_u64(e, VT_SAMPLING_MIN_KEEP);
-    vt_enc_put_u64(e, (uint64_t)s->min_keep);
-    if (s->seed >= 0) {
-        vt_enc_put_u64(e, VT_SAMPLING_SEED);
-        vt_enc_put_u64(e, (uint64_t)s->seed);
-    }
-    if (s->ignore_eos) {
-        vt_enc_put_u64(e, VT_SAMPLING_IGNORE_EOS);
-        vt_enc_put_u64(e, 1);
-    }
-    if (s->n_bias > 0) {
-        vt_enc_put_u64(e, VT_SAMPLING_BIAS_IDS);
-        vt_enc_put_bin(e, s->bias_ids, s->n_bias * sizeof *s->bias_ids);
-        vt_enc_put_u64(e, VT_SAMPLING_BIAS);
-        vt_enc_put_bin(e, s->bias, s->n_bias * sizeof *s->bias);
-    }
-}
-
 static void put_resume(struct vt_enc *e, const struct job *j)
 {
-    vt_enc_map(e, VT_SUBMIT_RESUME, 3);
+    bool state = !isnan(j->sampler_state);
+    vt_enc_map(e, VT_SUBMIT_RESUME, 3 + state);
     vt_enc_put_u64(e, VT_RESUME_EMITTED);
     vt_enc_put_bin(e, j->tr.ids, j->tr.n * sizeof *j->tr.ids);
     vt_enc_put_u64(e, VT_RESUME_ATTEMPT);
     vt_enc_put_u64(e, j->attempts);
     vt_enc_put_u64(e, VT_RESUME_SEED);
     vt_enc_put_u64(e, j->seed);
+    if (state) {
+        vt_enc_put_u64(e, VT_RESUME_STATE);
+        vt_enc_put_f64(e, j->sampler_state);
+    }
 }
 
 int job_send_submit(const struct job *j, struct vt_link *l, struct vt_err *err)
@@ -75,7 +39,7 @@ int job_send_submit(const struct job *j, struct vt_link *l, struct vt_err *err)
     vt_enc_i64(e, VT_SUBMIT_SLOT, j->slot);
     vt_enc_bin(e, VT_SUBMIT_ITEMS, j->tr.prompt, j->tr.n_prompt * sizeof *j->tr.prompt);
     vt_enc_u64(e, VT_SUBMIT_MAX_NEW, j->max_new);
-    put_sampling(e, j);
+    vt_sampling_put(e, VT_SUBMIT_SAMPLING, &j->sampling);
     if (j->tr.logprobs)
         vt_enc_u64(e, VT_SUBMIT_LOGPROBS, j->tr.n_top + 1);
     vt_enc_u64(e, VT_SUBMIT_CREDIT, ROUTER_CREDIT);
@@ -140,6 +104,7 @@ void job_tokens_of(struct job_tokens *t, const struct vt_frame *f)
     t->ids = vt_frame_bin(f, VT_TOKENS_IDS, &t->bytes);
     t->logprobs = vt_frame_bin(f, VT_TOKENS_LOGPROBS, &t->logprob_bytes);
     t->top = vt_frame_array(f, VT_TOKENS_TOP);
+    t->state = vt_frame_f64(f, VT_TOKENS_STATE, NAN);
 }
 
 int job_take_tokens(struct job *j, const struct job_tokens *t)
@@ -161,5 +126,7 @@ int job_take_tokens(struct job *j, const struct job_tokens *t)
         if (transcript_push(&j->tr, id, lp, top, n_top))
             return -1;
     }
+    if ((size_t)known < n)
+        j->sampler_state = t->state;
     return (int)n;
 }

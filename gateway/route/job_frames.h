@@ -20,6 +20,7 @@ struct job_tokens {
     const uint8_t *ids, *logprobs; /* u32le, f32le; logprobs NULL: none */
     size_t bytes, logprob_bytes;
     const msgpack_object_array *top; /* NULL: none */
+    double state;                    /* of the sampler after the last of them; NAN: none */
 };
 void job_tokens_of(struct job_tokens *t, const struct vt_frame *f);
 /* Appends the ids that are new. Returns how many ids there were, or -1: a gap, nonsense, or memory. */

@@ -3,6 +3,7 @@
 #include "hash.h"
 #include "job_frames.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -172,7 +173,8 @@ void router_start(struct router *r, struct job *j)
     j->router = r;
     vt_random(j->rid, sizeof j->rid);
     j->created_us = j->held_us = vt_mono(&r->clock);
-    j->seed = j->sampling.seed < 0 ? 0 : (uint64_t)j->sampling.seed;
+    j->seed = j->sampling.seed;
+    j->sampler_state = NAN;
     j->state = JOB_HELD;
     j->prev = r->last;
     j->next = NULL;
@@ -576,7 +578,7 @@ static void on_step(struct router *r, const struct vt_link *l, const struct vt_f
     for (unsigned i = 0; rows && i < rows->size; i++) {
         const msgpack_object_array *row = vt_array_array(rows, i);
         struct job *j = row ? job_of(r, l, vt_array_u64(row, 0, 0)) : NULL;
-        struct job_tokens t = {0};
+        struct job_tokens t = {.state = NAN};
         if (!j)
             continue;
         t.first = vt_array_u64(row, 1, 0);

@@ -1,0 +1,154 @@
+#include "cands.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+int cands_init(struct cands *s, uint32_t n_vocab)
+{
+    *s = (struct cands){.n_vocab = n_vocab};
+    s->c = malloc(n_vocab * sizeof *s->c);
+    s->probs = malloc(n_vocab * sizeof *s->probs);
+    if (s->c && s->probs)
+        return 0;
+    cands_fini(s);
+    return -1;
+}
+
+void cands_fini(struct cands *s)
+{
+    free(s->c);
+    free(s->probs);
+    *s = (struct cands){0};
+}
+
+void cands_load(struct cands *s, const float *logits)
+{
+    for (uint32_t i = 0; i < s->n_vocab; i++)
+        s->c[i] = (struct cand){logits[i], i};
+    s->n = s->n_vocab;
+    s->whole = true;
+    s->sorted = false;
+}
+
+bool cands_compact(struct cands *s)
+{
+    if (!s->whole)
+        return s->n > 0;
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < s->n; i++)
+        if (s->c[i].logit > -INFINITY)
+            s->c[n++] = s->c[i];
+    s->n = n;
+    s->whole = false;
+    return n > 0;
+}
+
+static int compare(const void *a, const void *b)
+{
+    const struct cand *x = a, *y = b;
+    return cand_before(x, y) ? -1 : cand_before(y, x) ? 1 : 0;
+}
+
+/* Min-heap of the k best seen: its top is the worst of them. */
+static void sift_down(struct cand *h, uint32_t n, uint32_t i)
+{
+    for (;;) {
+        uint32_t worst = i, l = 2 * i + 1, r = l + 1;
+        if (l < n && cand_before(&h[worst], &h[l]))
+            worst = l;
+        if (r < n && cand_before(&h[worst], &h[r]))
+            worst = r;
+        if (worst == i)
+            return;
+        struct cand t = h[i];
+        h[i] = h[worst];
+        h[worst] = t;
+        i = worst;
+    }
+}
+
+void cands_sort(struct cands *s, uint32_t k)
+{
+    struct cand *c = s->c;
+    if (s->sorted)
+        return;
+    if (k >= s->n) {
+        qsort(c, s->n, sizeof *c, compare);
+        s->sorted = true;
+        s->whole = false;
+        return;
+    }
+    for (uint32_t i = k / 2; i-- > 0;)
+        sift_down(c, k, i);
+    for (uint32_t i = k; k > 0 && i < s->n; i++)
+        if (cand_before(&c[i], &c[0])) {
+            struct cand t = c[0];
+            c[0] = c[i];
+            c[i] = t;
+            sift_down(c, k, 0);
+        }
+    qsort(c, k, sizeof *c, compare);
+    s->whole = false;
+}
+
+void cands_sort_all(struct cands *s)
+{
+    cands_sort(s, s->n);
+}
+
+void cands_cut(struct cands *s, uint32_t n)
+{
+    s->n = n;
+    s->sorted = true;
+}
+
+float cands_largest(const struct cands *s)
+{
+    float max = s->c[0].logit;
+    if (s->sorted)
+        return max;
+    for (uint32_t i = 1; i < s->n; i++)
+        max = s->c[i].logit > max ? s->c[i].logit : max;
+    return max;
+}
+
+uint32_t cands_best(const struct cands *s)
+{
+    uint32_t b = 0;
+    for (uint32_t i = 1; i < s->n; i++)
+        if (cand_before(&s->c[i], &s->c[b]))
+            b = i;
+    return b;
+}
+
+void cands_softmax(struct cands *s)
+{
+    float max = cands_largest(s);
+    double sum = 0;
+    for (uint32_t i = 0; i < s->n; i++) {
+        s->probs[i] = expf(s->c[i].logit - max);
+        sum += (double)s->probs[i];
+    }
+    for (uint32_t i = 0; i < s->n; i++)
+        s->probs[i] = (float)((double)s->probs[i] / sum);
+}
+
+void cands_for_counted(struct cands *s, uint32_t *counts, const uint32_t *ids, size_t n,
+                       void (*change)(const void *arg, struct cand *c, uint32_t count), const void *arg)
+{
+    if (s->whole) {
+        for (size_t i = 0; i < n; i++) {
+            uint32_t id = ids[i];
+            if (counts[id] > 0)
+                change(arg, &s->c[id], counts[id]);
+            counts[id] = 0;
+        }
+    } else {
+        for (uint32_t i = 0; i < s->n; i++)
+            if (counts[s->c[i].id] > 0)
+                change(arg, &s->c[i], counts[s->c[i].id]);
+        for (size_t i = 0; i < n; i++)
+            counts[ids[i]] = 0;
+    }
+    s->sorted = false;
+}
