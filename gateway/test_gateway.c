@@ -177,7 +177,7 @@ static void test_bad_requests(void **state)
         {"POST", "/v1/chat/completions", "{}", 400, "\"param\":\"messages\""},
         {"POST", "/v1/chat/completions", "{\"messages\":[{\"role\":\"user\"}]}", 400, "messages[0]"},
         {"POST", "/v1/completions", "{\"prompt\":\"x\",\"temperature\":\"hot\"}", 400, "Field 'temperature'"},
-        {"POST", "/v1/completions", "{\"prompt\":\"x\",\"mirostat\":2}", 400, "Field 'mirostat'"},
+        {"POST", "/v1/completions", "{\"prompt\":\"x\",\"tfs_z\":0.5}", 400, "Field 'tfs_z'"},
         {"POST", "/v1/completions", "{\"prompt\":\"x\",\"response_format\":{\"type\":\"json_object\"}}", 400,
          "response_format"},
         {"POST", "/v1/completions", "{\"prompt\":\"x\",\"n\":99}", 400, "Field 'n'"},

@@ -2,6 +2,7 @@
  * Both greedy and sampled with a seed. */
 #include "rig.h"
 
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -133,6 +134,42 @@ static void resume_at_any_cut(void **state)
     resume(&tiny_qwen3, true);
     resume(&tiny_qwen35, false);
     resume(&tiny_qwen35, true);
+}
+
+/* A sampler with a state goes on from the state that was told with the last token; without it the text becomes another. */
+static void resume_with_a_sampler_state(void **state)
+{
+    for (int adaptive = 0; adaptive < 2; adaptive++) {
+        struct eng_request q = request(0, true);
+        struct rig r;
+        struct text want;
+        double states[NEW];
+        q.sampling.mirostat = adaptive ? 0 : 2;
+        q.sampling.temperature = 5; /* flat enough for the state to matter */
+        q.sampling.mirostat_tau = 3;
+        q.sampling.mirostat_eta = 0.5;
+        q.sampling.adaptive_target = adaptive ? 0.3 : -1;
+        q.sampling.chain[0] = VT_SAMPLER_ADAPTIVE_P;
+        int differ = 0;
+        rig_open(&r, &tiny_qwen3, NULL);
+        copy_text(&want, rig_answer(&r, &q));
+        for (uint32_t cut = 1; cut < NEW; cut++) {
+            q.max_new = cut;
+            states[cut] = rig_answer(&r, &q)->state;
+        }
+        q.max_new = NEW;
+        q.emitted = want.ids;
+        for (uint32_t cut = 1; cut < NEW; cut += 3) {
+            q.n_emitted = cut;
+            q.state = states[cut];
+            is_text(&want, rig_answer(&r, &q));
+            q.state = NAN;
+            const struct rig_req *a = rig_answer(&r, &q);
+            differ += memcmp(a->ids, want.ids + a->first, a->n * sizeof *a->ids) != 0;
+        }
+        rig_close(&r);
+        assert_true(differ > 0);
+    }
 }
 
 /* The same prompt again, a longer one, one that branches off inside, in the same and in other slots: reuse as far as the
@@ -327,6 +364,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chunks_and_neighbours),
         cmocka_unit_test(resume_at_any_cut),
+        cmocka_unit_test(resume_with_a_sampler_state),
         cmocka_unit_test(reuse_changes_no_text),
         cmocka_unit_test(a_next_turn_goes_on_from_the_live_state),
         cmocka_unit_test(cancel_touches_one_request),
