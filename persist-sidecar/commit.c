@@ -4,13 +4,22 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* Every unit's row, as this transaction sees it: what was found at begin may have gone bad meanwhile. */
+/* Every unit's row, as this transaction sees it. A read may have found it bad since the begin, and the next attempt sends it
+ * again. Nothing else takes away a pinned row or one just written: an index that does not find it is damaged. */
 static int unit_id(struct save *sv, const struct save_unit *u, int64_t *id, struct vt_err *err)
 {
+    struct store *s = sv->s;
     struct block_row row;
-    int rc = db_block_row(sv->s, u->name, &row, err);
+    int rc = db_block_row(s, u->name, &row, err);
+    if (rc < 0)
+        return -1;
     *id = row.id;
-    return rc == 1 ? !row.bad : rc;
+    if (rc == 1 && !row.bad)
+        return 0;
+    if (rc == 1 && db_is_bad(s, row.id))
+        return vt_fail(err, VT_E_CORRUPT, "a block of this save went bad meanwhile; save again");
+    s->damaged = true;
+    return vt_fail(err, VT_E_CORRUPT, "a block of this save is not found by its name");
 }
 
 static int launch_id(struct store *s, int64_t *id, struct vt_err *err)
@@ -78,11 +87,8 @@ static int put_list(struct save *sv, int64_t manifest, struct vt_err *err)
     struct store *s = sv->s;
     for (uint32_t i = 0; i < save_units(sv); i++) {
         int64_t id;
-        int live = unit_id(sv, &sv->units[i], &id, err);
-        if (live < 0)
+        if (unit_id(sv, &sv->units[i], &id, err) < 0)
             return -1;
-        if (live == 0)
-            return vt_fail(err, VT_E_CORRUPT, "a block of this save went bad meanwhile; save again");
         if (sv->units[i].kind != CKPT_KV)
             continue;
         sqlite3_stmt *st = db_stmt(s, ST_MANIFEST_BLOCK_PUT, err);

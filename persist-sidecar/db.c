@@ -23,8 +23,20 @@ static bool is_damage(int rc)
            primary == SQLITE_FORMAT;
 }
 
+/* Everything that is written was checked before. What the database refuses all the same, other than a move of a head, it
+ * refuses because an index and its table, or a row and what it refers to, do not agree any more. */
+static bool is_disagreement(struct store *s, int rc)
+{
+    if ((rc & 0xff) != SQLITE_CONSTRAINT || s->db == NULL)
+        return false;
+    const char *m = sqlite3_errmsg(s->db);
+    return strcmp(m, "clobber refused") != 0 && strcmp(m, "stale head generation") != 0;
+}
+
 static int code_of(struct store *s, int rc)
 {
+    if (is_disagreement(s, rc))
+        return VT_E_CORRUPT;
     switch (rc & 0xff) {
     case SQLITE_FULL: return VT_E_DISK_FULL;
     case SQLITE_IOERR:
@@ -33,19 +45,14 @@ static int code_of(struct store *s, int rc)
     case SQLITE_LOCKED: return VT_E_BUSY;
     case SQLITE_NOMEM: return VT_E_NOMEM;
     case SQLITE_INTERRUPT: return VT_E_DEADLINE;
-    case SQLITE_CONSTRAINT: {
-        const char *m = s->db != NULL ? sqlite3_errmsg(s->db) : "";
-        if (strcmp(m, "clobber refused") == 0 || strcmp(m, "stale head generation") == 0)
-            return VT_E_CLOBBER;
-        return VT_E_INTERNAL;
-    }
+    case SQLITE_CONSTRAINT: return VT_E_CLOBBER;
     default: return is_damage(rc) ? VT_E_CORRUPT : VT_E_INTERNAL;
     }
 }
 
 int db_fail(struct store *s, int rc, const char *what, struct vt_err *err)
 {
-    if (is_damage(rc))
+    if (is_damage(rc) || is_disagreement(s, rc))
         s->damaged = true;
     return vt_fail(err, code_of(s, rc), "%s: %s", what,
                    s->db != NULL ? sqlite3_errmsg(s->db) : sqlite3_errstr(rc));

@@ -57,8 +57,8 @@ struct store {
     int64_t facts_at;     /* changes of the connection when they were counted; -1: never */
 };
 
-/* Turns a result of SQLite into an error; what: the thing that was done, in words. Notes damage. Returns -1.
- */
+/* Turns a result of SQLite into an error; what: the thing that was done, in words. Notes damage, of which a constraint that
+ * correct rows cannot break is a sign. Returns -1. */
 int db_fail(struct store *s, int rc, const char *what, struct vt_err *err);
 /* A reset statement without bindings, NULL on failure (err is set). */
 sqlite3_stmt *db_stmt(struct store *s, enum sql_id id, struct vt_err *err);
@@ -88,6 +88,12 @@ bool db_is_bad(const struct store *s, int64_t block);
 int db_add_bad(struct store *s, int64_t block, const char *why, struct vt_err *err);
 /* Remembers a use of a block; written with the next transaction, lost with the process. */
 void db_touch(struct store *s, int64_t block);
+
+/* Cuts every manifest that lists the block, or starts from it, there. A transaction is open. */
+int block_cut(struct store *s, int64_t block, struct vt_err *err);
+/* Deletes the row of a bad block and its bytes. Manifests are cut first: a block that only a flipped bit calls bad is still
+ * listed. A transaction is open. */
+int block_delete_bad(struct store *s, int64_t block, struct vt_err *err);
 
 struct block_row {
     int64_t id;

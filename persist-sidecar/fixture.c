@@ -21,6 +21,16 @@ static void on_event(void *arg, enum store_event ev, const char *text)
     f->events[ev]++;
 }
 
+static void seeded(void *arg, void *buf, size_t n)
+{
+    struct fix *f = arg;
+    uint8_t *out = buf;
+    for (size_t i = 0; i < n; i++) {
+        f->seed = f->seed * 6364136223846793005u + 1442695040888963407u;
+        out[i] = (uint8_t)(f->seed >> 56);
+    }
+}
+
 static int sim_space(void *arg, uint64_t *avail, uint64_t *total)
 {
     struct fix *f = arg;
@@ -55,6 +65,8 @@ void fix_init(struct fix *f, bool sim)
                                .clock = &f->clock,
                                .bare = sim,
                                .base = sim ? sim_vfs(f->sim) : NULL,
+                               .random = seeded,
+                               .random_arg = f,
                                .die = on_die,
                                .die_arg = f,
                                .event = on_event,

@@ -16,6 +16,7 @@ struct fix {
     char dir[128];
     int died;           /* code of the last die(), 0 = none */
     unsigned events[8]; /* by enum store_event */
+    uint64_t seed;      /* of the salts: the same seed gives the same file, byte for byte */
     uint64_t avail;     /* what the filesystem claims to have, when the disk is in memory */
 };
 

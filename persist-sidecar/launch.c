@@ -42,7 +42,10 @@ int store_salt(struct store *s, const char *tenant, uint8_t salt[CKPT_SALT_LEN],
         return -1;
     if (db_check_tenant(tenant, err) < 0)
         return -1;
-    vt_random(salt, CKPT_SALT_LEN);
+    if (s->o.random != NULL)
+        s->o.random(s->o.random_arg, salt, CKPT_SALT_LEN);
+    else
+        vt_random(salt, CKPT_SALT_LEN);
     if (db_begin(s, err) < 0)
         return -1;
     sqlite3_stmt *st = db_stmt(s, ST_SALT_PUT, err);

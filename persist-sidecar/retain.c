@@ -43,6 +43,22 @@ static int end_txn(struct store *s, int rc, struct vt_err *err)
 
 /* ---- bad blocks ---- */
 
+int block_cut(struct store *s, int64_t block, struct vt_err *err)
+{
+    static const enum sql_id acts[] = {ST_CUT_REC, ST_CUT_KV, ST_CUT_LIST};
+    for (size_t i = 0; i < sizeof acts / sizeof *acts; i++)
+        if (run_id(s, acts[i], block, "cutting what lists a bad block", err) < 0)
+            return -1;
+    return 0;
+}
+
+int block_delete_bad(struct store *s, int64_t block, struct vt_err *err)
+{
+    if (block_cut(s, block, err) < 0)
+        return -1;
+    return run_id(s, ST_BLOCK_DEL, block, "deleting a bad block", err);
+}
+
 int store_quarantine(struct store *s, struct vt_err *err)
 {
     if (s->n_bad == 0)
@@ -50,10 +66,9 @@ int store_quarantine(struct store *s, struct vt_err *err)
     int64_t id = s->bad[s->n_bad - 1];
     if (db_begin(s, err) < 0)
         return -1;
-    static const enum sql_id acts[] = {ST_CUT_REC, ST_CUT_KV, ST_CUT_LIST, ST_BLOCK_BAD};
-    int rc = 0;
-    for (size_t i = 0; i < sizeof acts / sizeof *acts && rc == 0; i++)
-        rc = run_id(s, acts[i], id, "marking a bad block", err);
+    int rc = block_cut(s, id, err);
+    if (rc == 0)
+        rc = run_id(s, ST_BLOCK_BAD, id, "marking a bad block", err);
     if (end_txn(s, rc, err) < 0)
         return -1;
     s->n_bad--;
@@ -62,11 +77,14 @@ int store_quarantine(struct store *s, struct vt_err *err)
 
 /* ---- collection ---- */
 
-static int delete_blocks(struct store *s, const struct victim *v, size_t n, struct vt_err *err)
+static int delete_blocks(struct store *s, const struct victim *v, size_t n, bool bad, struct vt_err *err)
 {
-    for (size_t i = 0; i < n; i++)
-        if (run_id(s, ST_BLOCK_DEL, v[i].id, "deleting a block", err) < 0)
+    for (size_t i = 0; i < n; i++) {
+        int rc = bad ? block_delete_bad(s, v[i].id, err)
+                     : run_id(s, ST_BLOCK_DEL, v[i].id, "deleting a block", err);
+        if (rc < 0)
             return -1;
+    }
     s->f.collected += n;
     return 0;
 }
@@ -110,7 +128,7 @@ static int collect_loose(struct store *s, bool snapshots, struct vt_err *err)
     if (n == 0)
         return 0;
     for (int attempt = 0;; attempt++) {
-        if (db_begin(s, err) == 0 && end_txn(s, delete_blocks(s, v, n, err), err) == 0)
+        if (db_begin(s, err) == 0 && end_txn(s, delete_blocks(s, v, n, false, err), err) == 0)
             return 1;
         if (attempt > 0 || !retry_with_ballast(s, err))
             return -1;
@@ -137,7 +155,7 @@ static int collect_bad(struct store *s, bool all, struct vt_err *err)
         return 0;
     if (db_begin(s, err) < 0)
         return -1;
-    return end_txn(s, delete_blocks(s, v, n, err), err) < 0 ? -1 : 1;
+    return end_txn(s, delete_blocks(s, v, n, true, err), err) < 0 ? -1 : 1;
 }
 
 /* What else has to let go of a manifest before its row can be deleted. */

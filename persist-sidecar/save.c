@@ -117,6 +117,26 @@ static int check_names(struct save *sv, struct vt_err *err)
     return 0;
 }
 
+/* Other sizes than the row's: the stored blocks tell whether the row was damaged or the engine contradicts itself. */
+static int layout_differs(struct save *sv, int64_t block_tokens, int64_t kv, int64_t rec, struct vt_err *err)
+{
+    sqlite3_stmt *st = db_stmt(sv->s, ST_LAYOUT_ODD, err);
+    if (st == NULL)
+        return -1;
+    sqlite3_bind_int64(st, 1, sv->layout_id);
+    sqlite3_bind_int64(st, 2, kv);
+    sqlite3_bind_int64(st, 3, rec);
+    sqlite3_bind_int64(st, 4, block_tokens);
+    int odd = db_step(sv->s, st, "comparing a layout with its blocks", err);
+    if (odd < 0)
+        return -1;
+    if (odd == 0)
+        return vt_fail(err, VT_E_LAYOUT, "the same layout fingerprint came with other block sizes before");
+    sqlite3_reset(st);
+    sv->s->damaged = true;
+    return vt_fail(err, VT_E_CORRUPT, "a layout's row does not fit its blocks");
+}
+
 static int find_layout(struct save *sv, struct vt_err *err)
 {
     sqlite3_stmt *st = db_stmt(sv->s, ST_LAYOUT_GET, err);
@@ -127,12 +147,11 @@ static int find_layout(struct save *sv, struct vt_err *err)
     if (rc != 1)
         return rc;
     sv->layout_id = sqlite3_column_int64(st, 0);
-    bool same = (uint64_t)sqlite3_column_int64(st, 1) == sv->block_tokens &&
-                (uint64_t)sqlite3_column_int64(st, 2) == sv->kv_bytes &&
-                (uint64_t)sqlite3_column_int64(st, 3) == sv->rec_bytes;
+    int64_t tokens = sqlite3_column_int64(st, 1), kv = sqlite3_column_int64(st, 2),
+            rec = sqlite3_column_int64(st, 3);
     sqlite3_reset(st);
-    return same ? 0
-                : vt_fail(err, VT_E_LAYOUT, "the same layout fingerprint came with other block sizes before");
+    bool same = tokens == sv->block_tokens && kv == (int64_t)sv->kv_bytes && rec == (int64_t)sv->rec_bytes;
+    return same ? 0 : layout_differs(sv, tokens, kv, rec, err);
 }
 
 /* Computed here, never taken from a frame: the guard against clobbering rests on it. */

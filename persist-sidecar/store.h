@@ -46,8 +46,10 @@ struct store_opts {
     /* Space of the filesystem: NULL = statvfs(dir). */
     int (*avail)(void *arg, uint64_t *avail, uint64_t *total);
     void *avail_arg;
-    struct store_io *io;              /* counters that other threads read; NULL: the store's own */
-    const _Atomic bool *interrupt;    /* true: a long check gives way; NULL: never */
+    struct store_io *io;           /* counters that other threads read; NULL: the store's own */
+    const _Atomic bool *interrupt; /* true: a long check gives way; NULL: never */
+    void (*random)(void *arg, void *buf, size_t n); /* where salts come from; NULL = the kernel */
+    void *random_arg;
     void (*die)(void *arg, int code); /* a sync failed; NULL = _exit */
     void *die_arg;
     void (*event)(void *arg, enum store_event ev, const char *text);
@@ -119,6 +121,9 @@ struct save_result {
     uint64_t manifest, head_gen, written, us;
 };
 
+/* Damage and attempts: a save that meets a bad block or a damaged table fails with VT_E_CORRUPT. The owner then
+ * quarantines, or opens anew if store_damaged, and the engine saves again; of one damaged place at most two attempts are
+ * lost in this way (its block is marked, then the file is found unusable), so the third is with a marked block or a fresh file. */
 /* Checks names, space, head and budget, pins the names and computes what is missing. */
 int save_begin(struct store *s, const struct save_begin *b, struct save **out, struct vt_err *err);
 /* 1: block (or snapshot, index into rec) i must be sent. */

@@ -64,13 +64,7 @@ static int delete_bad(struct save *sv, const uint8_t *name, struct vt_err *err)
     struct store *s = sv->s;
     struct block_row row;
     int rc = db_block_row(s, name, &row, err);
-    if (rc != 1)
-        return rc;
-    sqlite3_stmt *st = db_stmt(s, ST_BLOCK_DEL, err);
-    if (st == NULL)
-        return -1;
-    sqlite3_bind_int64(st, 1, row.id);
-    return db_run(s, st, "deleting a bad block", err);
+    return rc == 1 ? block_delete_bad(s, row.id, err) : rc;
 }
 
 /* The only place where a blob is opened for writing: on the row that this transaction has just inserted. */
