@@ -1,0 +1,451 @@
+#include "constraint.h"
+
+#include "hash.h"
+#include "matcher.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    KEEP = 16,              /* grammars kept for the next request, in use or not */
+    MASK_BYTES = 16u << 20, /* of one grammar; beyond it all are made anew */
+    STEPS = 8u << 20,       /* nodes of the trie looked at for one mask */
+};
+
+struct mask {
+    uint32_t *ids;
+    uint64_t *bits;
+    uint32_t n;
+};
+
+struct grammar_use {
+    struct constraints *cs;
+    struct grammar_use *prev, *next; /* the one used last comes first */
+    uint8_t name[VT_XXH128_LEN];
+    size_t n_bytes;
+    uint8_t *bytes;
+    struct vt_automaton automaton;
+    struct matcher *matcher;
+    struct constraint *first; /* open states */
+    struct mask *masks;       /* [cap_masks] by set; bits and ids NULL: not made */
+    uint32_t cap_masks;
+    size_t mask_bytes;
+    uint64_t n_asked, n_made;
+};
+
+struct constraints {
+    struct trie trie;
+    const struct trie_token *tokens;
+    uint32_t n_vocab;
+    uint32_t *eog;
+    uint32_t n_eog;
+    struct grammar_use *first;
+    unsigned n_uses;
+    uint32_t *sets; /* [longest + 1] on the way through the trie */
+    uint64_t *bits; /* [words] mask under construction */
+    struct trie_token *own;
+};
+
+static uint32_t words(const struct constraints *cs)
+{
+    return (cs->n_vocab + 63) / 64;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+int constraints_new(struct constraints **out, const struct trie_token *tokens, uint32_t n_vocab,
+                    const uint32_t *eog, size_t n_eog, struct vt_err *err)
+{
+    struct constraints *cs = calloc(1, sizeof *cs);
+    struct trie_token *own = cs ? malloc(((size_t)n_vocab + 1) * sizeof *own) : NULL;
+    *out = NULL;
+    if (!own) {
+        free(cs);
+        return vt_fail(err, VT_E_NOMEM, "out of memory for the tokens of a vocabulary of %u", n_vocab);
+    }
+    if (n_vocab > 0)
+        memcpy(own, tokens, n_vocab * sizeof *own);
+    cs->own = own;
+    cs->tokens = own;
+    cs->n_vocab = n_vocab;
+    cs->eog = malloc((n_eog + 1) * sizeof *cs->eog);
+    for (size_t i = 0; cs->eog && i < n_eog; i++)
+        if (eog[i] < n_vocab) {
+            own[eog[i]].n = 0; /* an end is never a text */
+            cs->eog[cs->n_eog++] = eog[i];
+        }
+    if (cs->eog && cs->n_eog > 1)
+        qsort(cs->eog, cs->n_eog, sizeof *cs->eog, by_value);
+    if (!cs->eog || trie_make(&cs->trie, own, n_vocab, err) < 0) {
+        constraints_free(cs);
+        return vt_fail(err, VT_E_NOMEM, "out of memory for the tokens of a vocabulary of %u", n_vocab);
+    }
+    cs->sets = calloc((size_t)cs->trie.longest + 1, sizeof *cs->sets);
+    cs->bits = calloc((size_t)words(cs) + 1, sizeof *cs->bits);
+    if (!cs->sets || !cs->bits) {
+        constraints_free(cs);
+        return vt_fail(err, VT_E_NOMEM, "out of memory for the tokens of a vocabulary of %u", n_vocab);
+    }
+    *out = cs;
+    return 0;
+}
+
+static void drop_masks(struct grammar_use *u)
+{
+    for (uint32_t i = 0; i < u->cap_masks; i++) {
+        free(u->masks[i].ids);
+        free(u->masks[i].bits);
+        u->masks[i] = (struct mask){0};
+    }
+    u->mask_bytes = 0;
+}
+
+static void unlink_use(struct grammar_use *u)
+{
+    if (u->prev)
+        u->prev->next = u->next;
+    else if (u->cs->first == u)
+        u->cs->first = u->next;
+    if (u->next)
+        u->next->prev = u->prev;
+    u->prev = u->next = NULL;
+}
+
+static void link_first(struct grammar_use *u)
+{
+    u->next = u->cs->first;
+    if (u->next)
+        u->next->prev = u;
+    u->cs->first = u;
+}
+
+static void use_free(struct grammar_use *u)
+{
+    drop_masks(u);
+    free(u->masks);
+    matcher_free(u->matcher);
+    vt_automaton_fini(&u->automaton);
+    free(u->bytes);
+    free(u);
+}
+
+static void drop_use(struct grammar_use *u)
+{
+    unlink_use(u);
+    u->cs->n_uses--;
+    use_free(u);
+}
+
+void constraints_free(struct constraints *cs)
+{
+    if (!cs)
+        return;
+    while (cs->first)
+        drop_use(cs->first);
+    trie_fini(&cs->trie);
+    free(cs->own);
+    free(cs->eog);
+    free(cs->sets);
+    free(cs->bits);
+    free(cs);
+}
+
+/* ---- opening and closing ---- */
+
+static struct grammar_use *find(struct constraints *cs, const uint8_t *bytes, size_t n)
+{
+    uint8_t name[VT_XXH128_LEN];
+    vt_xxh128(bytes, n, name);
+    for (struct grammar_use *u = cs->first; u; u = u->next)
+        if (u->n_bytes == n && memcmp(u->name, name, sizeof name) == 0 && memcmp(u->bytes, bytes, n) == 0)
+            return u;
+    return NULL;
+}
+
+static int use_new(struct grammar_use **out, struct constraints *cs, const uint8_t *bytes, size_t n,
+                   struct vt_err *err)
+{
+    struct grammar_use *u = calloc(1, sizeof *u);
+    if (u)
+        u->bytes = malloc(n + 1);
+    if (!u || !u->bytes) {
+        free(u);
+        return vt_fail(err, VT_E_NOMEM, "out of memory for a grammar");
+    }
+    u->cs = cs;
+    u->n_bytes = n;
+    if (n > 0)
+        memcpy(u->bytes, bytes, n);
+    vt_xxh128(u->bytes, n, u->name);
+    if (vt_automaton_load(&u->automaton, u->bytes, n, err) < 0 ||
+        matcher_new(&u->matcher, &u->automaton, err) < 0) {
+        use_free(u);
+        return -1;
+    }
+    *out = u;
+    return 0;
+}
+
+/* Forgets the grammars that nobody has used for longest. */
+static void make_room(struct constraints *cs)
+{
+    struct grammar_use *last = cs->first;
+    while (last && last->next)
+        last = last->next;
+    while (last && cs->n_uses >= KEEP) {
+        struct grammar_use *before = last->prev;
+        if (!last->first)
+            drop_use(last);
+        last = before;
+    }
+}
+
+static void register_state(struct constraint *c, struct grammar_use *u)
+{
+    c->use = u;
+    c->prev = NULL;
+    c->next = u->first;
+    if (u->first)
+        u->first->prev = c;
+    u->first = c;
+}
+
+int constraint_open(struct constraints *cs, const uint8_t *bytes, size_t n, struct constraint *c,
+                    struct vt_err *err)
+{
+    *c = (struct constraint){0};
+    struct grammar_use *u = find(cs, bytes, n);
+    if (u) {
+        unlink_use(u);
+    } else {
+        make_room(cs);
+        if (use_new(&u, cs, bytes, n, err) < 0)
+            return -1;
+        cs->n_uses++;
+    }
+    link_first(u);
+    register_state(c, u);
+    c->set = matcher_start(u->matcher);
+    return 0;
+}
+
+void constraint_copy(struct constraint *to, const struct constraint *from)
+{
+    *to = (struct constraint){.set = from->set, .ended = from->ended};
+    if (from->use)
+        register_state(to, from->use);
+}
+
+void constraint_close(struct constraint *c)
+{
+    if (!c->use)
+        return;
+    if (c->prev)
+        c->prev->next = c->next;
+    else
+        c->use->first = c->next;
+    if (c->next)
+        c->next->prev = c->prev;
+    *c = (struct constraint){0};
+}
+
+/* ---- following ---- */
+
+/* Starts afresh with the sets that open states stand in when memory is used up. */
+static int renew(struct grammar_use *u, struct vt_err *err)
+{
+    struct matcher *m;
+    matcher_budget(u->matcher);
+    if (!matcher_full(u->matcher))
+        return 0;
+    if (matcher_new(&m, &u->automaton, err) < 0)
+        return -1;
+    for (struct constraint *c = u->first; c; c = c->next) {
+        uint32_t set = matcher_move(m, u->matcher, c->set);
+        if (set == MATCHER_ERROR) { /* those before it have new numbers: put them back */
+            matcher_why(m, err);
+            for (struct constraint *d = u->first; d != c; d = d->next)
+                d->set = matcher_move(u->matcher, m, d->set);
+            matcher_free(m);
+            return -1;
+        }
+        c->set = set;
+    }
+    drop_masks(u);
+    matcher_free(u->matcher);
+    u->matcher = m;
+    matcher_budget(m);
+    return 0;
+}
+
+static bool is_eog(const struct constraints *cs, uint32_t id)
+{
+    for (uint32_t i = 0; i < cs->n_eog; i++)
+        if (cs->eog[i] == id)
+            return true;
+    return false;
+}
+
+static int not_allowed(struct vt_err *err, uint32_t id)
+{
+    return vt_fail(err, VT_E_GRAMMAR, "token %u does not follow the grammar", id);
+}
+
+static uint32_t step_all(struct matcher *m, uint32_t set, const uint8_t *p, size_t n)
+{
+    for (size_t i = 0; i < n && set != MATCHER_DEAD && set != MATCHER_ERROR; i++)
+        set = matcher_step(m, set, p[i]);
+    return set;
+}
+
+static uint32_t step_token(struct matcher *m, uint32_t set, const struct trie_token *t)
+{
+    static const uint8_t before = VT_AUTOMATON_CONTROL, behind = VT_AUTOMATON_END;
+    if (t->control)
+        set = step_all(m, set, &before, 1);
+    set = step_all(m, set, t->bytes, t->n);
+    if (t->control)
+        set = step_all(m, set, &behind, 1);
+    return set;
+}
+
+int constraint_advance(struct constraint *c, uint32_t id, struct vt_err *err)
+{
+    struct grammar_use *u = c->use;
+    if (!u)
+        return 0;
+    struct constraints *cs = u->cs;
+    if (renew(u, err) < 0)
+        return -1;
+    if (c->ended || id >= cs->n_vocab)
+        return not_allowed(err, id);
+    if (is_eog(cs, id)) {
+        if (!matcher_can_end(u->matcher, c->set))
+            return not_allowed(err, id);
+        c->ended = true;
+        return 0;
+    }
+    const struct trie_token *t = &cs->tokens[id];
+    uint32_t set = t->n > 0 ? step_token(u->matcher, c->set, t) : MATCHER_DEAD;
+    if (set == MATCHER_ERROR) {
+        matcher_why(u->matcher, err);
+        return -1;
+    }
+    if (set == MATCHER_DEAD)
+        return not_allowed(err, id);
+    c->set = set;
+    return 0;
+}
+
+bool constraint_can_end(const struct constraint *c)
+{
+    return c->use && !c->ended && matcher_can_end(c->use->matcher, c->set);
+}
+
+/* ---- masks ---- */
+
+/* Sets the bits of all tokens that lead from `set` somewhere. Returns their number, or MATCHER_ERROR. */
+static uint32_t walk(struct constraints *cs, struct matcher *m, uint32_t set)
+{
+    const struct trie *t = &cs->trie;
+    uint32_t count = 0, steps = 0;
+    cs->sets[0] = set;
+    for (uint32_t i = 0; i < t->n_nodes;) {
+        const struct trie_node *n = &t->nodes[i];
+        uint32_t to = matcher_step(m, cs->sets[n->depth - 1], n->byte);
+        if (to == MATCHER_ERROR || ++steps > STEPS)
+            return MATCHER_ERROR;
+        if (to == MATCHER_DEAD) {
+            i = n->skip;
+            continue;
+        }
+        cs->sets[n->depth] = to;
+        for (uint32_t k = n->tokens; k < n->tokens + n->n_tokens; k++)
+            cs->bits[t->ids[k] / 64] |= (uint64_t)1 << (t->ids[k] % 64);
+        count += n->n_tokens;
+        i++;
+    }
+    return count;
+}
+
+static int store(struct grammar_use *u, struct mask *to, uint32_t n)
+{
+    struct constraints *cs = u->cs;
+    size_t as_bits = words(cs) * sizeof *cs->bits, as_ids = n * sizeof *to->ids;
+    if (as_ids < as_bits) {
+        to->ids = malloc(as_ids + 1);
+        for (uint32_t w = 0, k = 0; to->ids && w < words(cs); w++)
+            for (uint64_t b = cs->bits[w]; b; b &= b - 1)
+                to->ids[k++] = w * 64 + (uint32_t)__builtin_ctzll(b);
+        u->mask_bytes += as_ids;
+    } else {
+        to->bits = malloc(as_bits);
+        if (to->bits)
+            memcpy(to->bits, cs->bits, as_bits);
+        u->mask_bytes += as_bits;
+    }
+    to->n = n;
+    return to->ids || to->bits ? 0 : -1;
+}
+
+static int make(struct grammar_use *u, uint32_t set, struct vt_err *err)
+{
+    struct constraints *cs = u->cs;
+    memset(cs->bits, 0, words(cs) * sizeof *cs->bits);
+    uint32_t n = walk(cs, u->matcher, set);
+    if (n == MATCHER_ERROR) {
+        matcher_why(u->matcher, err);
+        return -1;
+    }
+    for (uint32_t i = 0; matcher_can_end(u->matcher, set) && i < cs->n_eog; i++, n++)
+        cs->bits[cs->eog[i] / 64] |= (uint64_t)1 << (cs->eog[i] % 64);
+    if (u->mask_bytes > MASK_BYTES)
+        drop_masks(u);
+    if (set >= u->cap_masks) {
+        uint32_t cap = set < 512 ? 1024 : 2 * set;
+        struct mask *p = realloc(u->masks, cap * sizeof *p);
+        if (!p)
+            return vt_fail(err, VT_E_NOMEM, "out of memory for the tokens that a grammar allows");
+        memset(p + u->cap_masks, 0, (cap - u->cap_masks) * sizeof *p);
+        u->masks = p;
+        u->cap_masks = cap;
+    }
+    if (store(u, &u->masks[set], n) < 0)
+        return vt_fail(err, VT_E_NOMEM, "out of memory for the tokens that a grammar allows");
+    u->n_made++;
+    return 0;
+}
+
+int constraint_mask(struct constraint *c, struct token_mask *m, struct vt_err *err)
+{
+    struct grammar_use *u = c->use;
+    *m = (struct token_mask){0};
+    if (renew(u, err) < 0)
+        return -1;
+    u->n_asked++;
+    uint32_t set = c->ended ? MATCHER_DEAD : matcher_normal(u->matcher, c->set, u->cs->trie.longest + 1);
+    if (set == MATCHER_ERROR) {
+        matcher_why(u->matcher, err);
+        return -1;
+    }
+    if (set >= u->cap_masks || (!u->masks[set].ids && !u->masks[set].bits))
+        if (make(u, set, err) < 0)
+            return -1;
+    const struct mask *made = &u->masks[set];
+    *m = (struct token_mask){.ids = made->ids, .n = made->n, .bits = made->bits};
+    if (made->n == 0)
+        return vt_fail(err, VT_E_GRAMMAR,
+                       "no token of this model can continue the text as its grammar demands");
+    return 0;
+}
+
+void constraint_stats(const struct constraint *c, struct constraint_stats *s)
+{
+    *s = (struct constraint_stats){0};
+    if (c->use)
+        *s = (struct constraint_stats){c->use->n_asked, c->use->n_made, matcher_n_sets(c->use->matcher)};
+}

@@ -1,0 +1,240 @@
+#include "number.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { DIGITS = 19, FRACTION = 20 };
+
+/* Digits of the same number of places between lo and hi. The classic construction: as long as the digits so far equal those of
+ * a bound, the bound limits the next one. */
+static void between(struct grammar *g, uint32_t from, uint32_t to, const char *lo, const char *hi)
+{
+    size_t n = strlen(lo);
+    uint32_t at[4]; /* by: still equal to lo (1), to hi (2) */
+    bool here[4] = {false, false, false, true};
+    at[3] = from;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t next[4];
+        bool there[4] = {false};
+        for (unsigned k = 0; k < 4; k++)
+            next[k] = i + 1 == n ? to : 0;
+        for (unsigned k = 0; k < 4; k++) {
+            if (!here[k])
+                continue;
+            for (char d = k & 1 ? lo[i] : '0'; d <= (k & 2 ? hi[i] : '9'); d++) {
+                unsigned to_k = ((k & 1) && d == lo[i] ? 1u : 0u) | ((k & 2) && d == hi[i] ? 2u : 0u);
+                if (!there[to_k] && i + 1 < n)
+                    next[to_k] = build_state(g);
+                there[to_k] = true;
+                build_bytes(g, at[k], next[to_k], (uint8_t)d, (uint8_t)d);
+            }
+        }
+        memcpy(at, next, sizeof at);
+        memcpy(here, there, sizeof here);
+    }
+}
+
+/* lo..hi, hi UINT64_MAX: as many digits as an integer may have. */
+static void natural(struct grammar *g, uint32_t from, uint32_t to, uint64_t lo, uint64_t hi)
+{
+    char a[24], b[24];
+    bool open = hi == UINT64_MAX;
+    int len_lo = snprintf(a, sizeof a, "%llu", (unsigned long long)lo);
+    int len_hi = open ? DIGITS + 1 : snprintf(b, sizeof b, "%llu", (unsigned long long)hi);
+    if (len_lo == len_hi) {
+        between(g, from, to, a, b);
+        return;
+    }
+    memset(b, '9', (size_t)len_lo);
+    b[len_lo] = '\0';
+    between(g, from, to, a, b);
+    if (!open) {
+        snprintf(b, sizeof b, "%llu", (unsigned long long)hi);
+        memset(a, '0', (size_t)len_hi);
+        a[0] = '1';
+        a[len_hi] = '\0';
+        between(g, from, to, a, b);
+    }
+    if (len_hi - len_lo > 1) { /* the lengths between */
+        uint32_t first = build_state(g);
+        build_bytes(g, from, first, '1', '9');
+        build_repeat(g, first, to, build_json(g, RULE_DIGIT), (uint32_t)len_lo, (uint32_t)len_hi - 2);
+    }
+}
+
+static uint64_t magnitude(int64_t v)
+{
+    return v < 0 ? -(uint64_t)v : (uint64_t)v;
+}
+
+void number_integers(struct grammar *g, uint32_t from, uint32_t to, int64_t lo, int64_t hi)
+{
+    if (hi >= 0)
+        natural(g, from, to, lo > 0 ? (uint64_t)lo : 0, hi == INT64_MAX ? UINT64_MAX : (uint64_t)hi);
+    if (lo < 0) {
+        uint32_t minus = build_state(g);
+        build_bytes(g, from, minus, '-', '-');
+        natural(g, minus, to, hi < 0 ? magnitude(hi) : 1, lo == INT64_MIN ? UINT64_MAX : magnitude(lo));
+    }
+}
+
+/* ---- fractions ---- */
+
+struct bound {
+    bool set, open;
+    uint64_t whole;
+    char frac[32]; /* digits, without zeros at the end */
+};
+
+static bool split(struct grammar *g, struct bound *b, struct number_bound n, const char *where)
+{
+    char text[64];
+    *b = (struct bound){.set = n.set, .open = n.open};
+    if (!n.set)
+        return true;
+    double v = fabs(n.v);
+    if (v >= 1e15 || (v != 0 && v < 1e-9)) {
+        build_fail(g, "%s: a bound of %g; bounds of numbers must be 0 or between 1e-9 and 1e15", where, n.v);
+        return false;
+    }
+    for (int precision = 1; precision <= 27; precision++) {
+        snprintf(text, sizeof text, "%.*f", precision, v);
+        double back = 0;
+        if (sscanf(text, "%lf", &back) == 1 && back == v)
+            break;
+    }
+    char *point = strchr(text, '.');
+    size_t len = strlen(point + 1);
+    while (len > 0 && point[len] == '0')
+        len--;
+    memcpy(b->frac, point + 1, len);
+    unsigned long long whole = 0;
+    sscanf(text, "%llu", &whole);
+    b->whole = whole;
+    return true;
+}
+
+static bool zeros(const char *s, size_t from)
+{
+    return from >= strlen(s); /* there are none at its end */
+}
+
+static char digit(const char *s, size_t i)
+{
+    return i < strlen(s) ? s[i] : '0';
+}
+
+/* The digits so far equal all of a bound: more zeros change nothing, and above a lower bound anything may follow. */
+static void behind_all(struct grammar *g, uint32_t from, uint32_t to, bool has_digits, bool above, bool equal)
+{
+    enum { MORE = 8 };
+    uint32_t a = build_state(g), b = build_state(g), z, rest;
+    build_bytes(g, a, b, '0', '0');
+    uint32_t zero = build_rule(g, a, b, NULL);
+    if (equal)
+        build_repeat(g, from, to, zero, has_digits ? 0 : 1, MORE);
+    if (!above)
+        return;
+    z = build_state(g);
+    rest = build_state(g);
+    build_repeat(g, from, z, zero, 0, MORE);
+    build_bytes(g, z, rest, '1', '9');
+    build_repeat(g, rest, to, build_json(g, RULE_DIGIT), 0, FRACTION);
+}
+
+/* What stands behind the whole part when it equals that of lo (if set) and of hi (if set). */
+static void fraction(struct grammar *g, uint32_t from, uint32_t to, const struct bound *lo,
+                     const struct bound *hi)
+{
+    size_t n = strlen(lo->frac) > strlen(hi->frac) ? strlen(lo->frac) : strlen(hi->frac);
+    uint32_t point = build_state(g), at[4];
+    bool here[4] = {false};
+    unsigned k0 = (lo->set ? 1u : 0u) | (hi->set ? 2u : 0u);
+    bool low_ok = !lo->set || (zeros(lo->frac, 0) && !lo->open),
+         high_ok = !hi->set || !zeros(hi->frac, 0) || !hi->open;
+    if (low_ok && high_ok)
+        build_empty(g, from, to); /* no fraction at all */
+    build_bytes(g, from, point, '.', '.');
+    at[k0] = point;
+    here[k0] = true;
+    for (size_t i = 0; i < n; i++) {
+        uint32_t next[4] = {0};
+        bool there[4] = {false};
+        for (unsigned k = 1; k < 4; k++) {
+            if (!here[k])
+                continue;
+            bool low_end = !(k & 1) || (zeros(lo->frac, i) && !lo->open);
+            bool high_end = !(k & 2) || !zeros(hi->frac, i) || !hi->open;
+            if (i > 0 && low_end && high_end) /* what is not written is zeros */
+                build_empty(g, at[k], to);
+            for (char d = k & 1 ? digit(lo->frac, i) : '0'; d <= (k & 2 ? digit(hi->frac, i) : '9'); d++) {
+                unsigned to_k = ((k & 1) && d == digit(lo->frac, i) ? 1u : 0u) |
+                                ((k & 2) && d == digit(hi->frac, i) ? 2u : 0u);
+                if (!there[to_k])
+                    next[to_k] = build_state(g);
+                there[to_k] = true;
+                build_bytes(g, at[k], next[to_k], (uint8_t)d, (uint8_t)d);
+            }
+        }
+        if (there[0])
+            build_repeat(g, next[0], to, build_json(g, RULE_DIGIT), 0, FRACTION);
+        memcpy(at, next, sizeof at);
+        memcpy(here, there, sizeof here);
+    }
+    for (unsigned k = 1; k < 4; k++)
+        if (here[k])
+            behind_all(g, at[k], to, n > 0, k == 1, !((k & 1) && lo->open) && !((k & 2) && hi->open));
+}
+
+static void any_fraction(struct grammar *g, uint32_t from, uint32_t to)
+{
+    uint32_t point = build_state(g);
+    build_empty(g, from, to);
+    build_bytes(g, from, point, '.', '.');
+    build_repeat(g, point, to, build_json(g, RULE_DIGIT), 1, FRACTION);
+}
+
+static void one_whole(struct grammar *g, uint32_t from, uint32_t to, uint64_t whole, const struct bound *lo,
+                      const struct bound *hi)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%llu", (unsigned long long)whole);
+    fraction(g, build_word(g, from, text), to, lo, hi);
+}
+
+/* Numbers without a sign. */
+static void positive(struct grammar *g, uint32_t from, uint32_t to, const struct bound *lo,
+                     const struct bound *hi)
+{
+    static const struct bound none = {0};
+    if (hi->set && lo->whole == hi->whole) {
+        one_whole(g, from, to, lo->whole, lo, hi);
+        return;
+    }
+    one_whole(g, from, to, lo->whole, lo, &none);
+    if (hi->set)
+        one_whole(g, from, to, hi->whole, &none, hi);
+    if (!hi->set || hi->whole - lo->whole > 1) {
+        uint32_t w = build_state(g);
+        natural(g, from, w, lo->whole + 1, hi->set ? hi->whole - 1 : UINT64_MAX);
+        any_fraction(g, w, to);
+    }
+}
+
+void number_decimals(struct grammar *g, uint32_t from, uint32_t to, struct number_bound lo,
+                     struct number_bound hi, const char *where)
+{
+    struct bound a, b, zero = {.set = true};
+    if (!split(g, &a, lo, where) || !split(g, &b, hi, where))
+        return;
+    bool lo_negative = !lo.set || lo.v < 0, hi_negative = hi.set && hi.v < 0;
+    if (!hi_negative)
+        positive(g, from, to, lo_negative ? &zero : &a, &b);
+    if (lo_negative && !(lo.set && lo.v == 0)) {
+        struct bound above_zero = {.set = true, .open = true};
+        uint32_t minus = build_state(g);
+        build_bytes(g, from, minus, '-', '-');
+        positive(g, minus, to, hi_negative ? &b : &above_zero, &a);
+    }
+}

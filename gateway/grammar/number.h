@@ -1,0 +1,18 @@
+/* Numbers between bounds, in decimal digits. */
+#ifndef GRAMMAR_NUMBER_H
+#define GRAMMAR_NUMBER_H
+
+#include "builder.h"
+
+/* Integers lo..hi; INT64_MIN and INT64_MAX are no bounds. lo <= hi. */
+void number_integers(struct grammar *g, uint32_t from, uint32_t to, int64_t lo, int64_t hi);
+
+struct number_bound {
+    bool set, open; /* open: the bound itself is not in */
+    double v;
+};
+/* Decimal fractions (no exponents) between bounds. where: for messages. */
+void number_decimals(struct grammar *g, uint32_t from, uint32_t to, struct number_bound lo,
+                     struct number_bound hi, const char *where);
+
+#endif
