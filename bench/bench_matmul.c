@@ -170,7 +170,10 @@ static int level_of(const char *name)
     return BE_AVX512 + 1; /* be_new will refuse it */
 }
 
-static const uint32_t all[] = {GT_F32, GT_F16, GT_BF16, GT_Q8_0, GT_Q4_0, GT_Q4_K, GT_Q5_K, GT_Q6_K, GT_Q5_0};
+static const uint32_t all[] = {
+    GT_F32,    GT_F16,     GT_BF16,  GT_Q8_0,   GT_Q4_0,   GT_Q4_1,  GT_Q5_0,  GT_Q5_1,  GT_Q2_K,    GT_Q3_K,
+    GT_Q4_K,   GT_Q5_K,    GT_Q6_K,  GT_IQ4_NL, GT_IQ4_XS, GT_MXFP4, GT_NVFP4, GT_IQ3_S, GT_IQ3_XXS, GT_IQ2_S,
+    GT_IQ2_XS, GT_IQ2_XXS, GT_IQ1_M, GT_IQ1_S,  GT_TQ2_0,  GT_TQ1_0, GT_Q2_0,  GT_Q1_0,  GT_Q8_1,    GT_Q8_K};
 #define N_ALL (sizeof all / sizeof all[0])
 
 static void bench_named(const struct setup *s, char **names, int n)

@@ -12,6 +12,7 @@ struct panel {
     qi scale[16]; /* of a sub-block, twice as 16 bits, since products come in pairs */
     qi pair[8];   /* 16-bit factors of two neighbouring sums of activation codes */
     qf d[8], dmin;
+    qi bias; /* of the codes; types of k_coded.h */
 };
 
 #define PANELS                                                                                               \
@@ -377,11 +378,12 @@ ALWAYS void run_tile(tile_fn *tile, const int block, const int N, const struct b
 {
     struct q_tile x;
     const struct be_x *a = &m->x;
+    const int unit = block < 256 ? 32 : 256; /* activations that share a scale */
     qf s[Q_TOKENS];
     UNROLL
     for (int k = 0; k < N; k++) {
         x.q[k] = a->q + (t + k) * a->q_stride + i;
-        x.d[k] = a->d + (t + k) * a->d_stride + i / block;
+        x.d[k] = a->d + (t + k) * a->d_stride + i / unit;
         x.s16[k] = a->s16 + (t + k) * a->s16_stride + i / 16;
         x.s32[k] = a->s32 + (t + k) * a->s32_stride + i / 32;
         s[k] = acc[k];
@@ -391,7 +393,7 @@ ALWAYS void run_tile(tile_fn *tile, const int block, const int N, const struct b
         UNROLL
         for (int k = 0; k < N; k++) {
             x.q[k] += 256;
-            x.d[k] += 256 / block;
+            x.d[k] += 256 / unit;
             x.s16[k] += 16;
             x.s32[k] += 8;
         }

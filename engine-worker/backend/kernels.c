@@ -1,14 +1,10 @@
 /* The kernels of one instruction set. This file is compiled once for each, with its own flags and names: BE_TABLE is the table's
  * name, BE_LEVEL its level. */
 #include "k_attn.h"
+#include "k_coded.h"
 #include "k_float.h"
 #include "k_panel.h"
 #include "k_rows.h"
-
-#define OTHER_TYPES(T)                                                                                       \
-    T(Q4_1)                                                                                                  \
-    T(Q5_0) T(Q5_1) T(Q8_1) T(Q1_0) T(Q2_0) T(IQ4_NL) T(MXFP4) T(NVFP4) T(Q2_K) T(Q3_K) T(Q8_K) T(IQ4_XS)    \
-        T(IQ2_XXS) T(IQ2_XS) T(IQ2_S) T(IQ3_XXS) T(IQ3_S) T(IQ1_S) T(IQ1_M) T(TQ1_0) T(TQ2_0)
 
 const struct be_kernels BE_TABLE = {
     .simd = BE_LEVEL,
@@ -22,8 +18,8 @@ const struct be_kernels BE_TABLE = {
            [BE_MM_Q4_K] = mm_q4_k,
            [BE_MM_Q5_K] = mm_q5_k,
            [BE_MM_Q6_K] = mm_q6_k,
-#define CODED_TYPE(t) [BE_MM_##t] = be_ref_mm_coded,
-           OTHER_TYPES(CODED_TYPE)},
+#define CODED_ENTRY(TYPE, BLOCK, BYTES, FORM, BIAS, PANELS_NAME) [BE_MM_##TYPE] = mm_##TYPE,
+           CODED_KERNELS(CODED_ENTRY)},
     .rmsnorm = rmsnorm,
     .add = add,
     .silu_mul = silu_mul,

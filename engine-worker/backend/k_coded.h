@@ -1,0 +1,375 @@
+/* Quantized types whose layout k_gemv.h and k_panel.h do not read themselves. A type is its form (codes.h), the bias that makes its
+ * codes unsigned, and how many groups of four products one 16-bit sum holds; everything else is shared. Without AVX2, and for types
+ * that nobody's files are large in, blocks are unpacked in plain C, into the same panels. */
+#ifndef BE_K_CODED_H
+#define BE_K_CODED_H
+
+#include "codes.h"
+#include "k_decode.h"
+#include "k_panel.h"
+
+#define SIGNED                                                                                               \
+    0 /* bias of codes that stay signed: S32, S256 and H32 with it take the activations' signs instead */
+
+/* type, block, bytes, form, bias, panels (see below) */
+#define CODED_KERNELS(K)                                                                                     \
+    K(Q4_1, 32, 20, BE_M32, 0, m32)                                                                          \
+    K(Q5_0, 32, 22, BE_S32, 16, s32)                                                                         \
+    K(Q5_1, 32, 24, BE_M32, 0, m32)                                                                          \
+    K(Q8_1, 32, 36, BE_S32, SIGNED, signed32)                                                                \
+    K(Q1_0, 128, 18, BE_S32, 1, s32)                                                                         \
+    K(Q2_0, 64, 18, BE_S32, 1, s32)                                                                          \
+    K(IQ4_NL, 32, 18, BE_S32, SIGNED, signed32)                                                              \
+    K(MXFP4, 32, 17, BE_S32, 12, s32)                                                                        \
+    K(NVFP4, 64, 36, BE_H32, SIGNED, halves32)                                                               \
+    K(Q2_K, 256, 84, BE_M256, 0, m256)                                                                       \
+    K(Q3_K, 256, 110, BE_S256, 4, s256)                                                                      \
+    K(Q8_K, 256, 292, BE_S256, SIGNED, signed256)                                                            \
+    K(IQ4_XS, 256, 136, BE_S256, SIGNED, signed256)                                                          \
+    K(IQ2_XXS, 256, 66, BE_S256, 43, wide256)                                                                \
+    K(IQ2_XS, 256, 74, BE_S256, 43, wide256)                                                                 \
+    K(IQ2_S, 256, 82, BE_S256, 43, wide256)                                                                  \
+    K(IQ3_XXS, 256, 98, BE_S256, 62, wide256)                                                                \
+    K(IQ3_S, 256, 110, BE_S256, 15, s256)                                                                    \
+    K(IQ1_S, 256, 50, BE_S256, 9, s256)                                                                      \
+    K(IQ1_M, 256, 56, BE_S256, 9, s256)                                                                      \
+    K(TQ1_0, 256, 54, BE_S256, 1, s256)                                                                      \
+    K(TQ2_0, 256, 66, BE_S256, 1, s256)
+
+/* ---- filling a panel ---- */
+
+/* Blocks of Q rows, unpacked but not yet side by side. */
+struct unpacked {
+    uint8_t code[Q][256];
+    int16_t scale[Q][16], min[Q][16];
+};
+
+/* Scales of every 16, row r of which is s[r]: as pairs in order; and each twice. */
+ALWAYS void scale_lanes(struct panel *p, int16_t (*s)[16], bool pairs_alone)
+{
+    const uint8_t *row[Q];
+    qi v[8];
+    for (int r = 0; r < Q; r++)
+        row[r] = (const uint8_t *)s[r];
+    transpose32(row, 0, v);
+    for (int k = 0; k < 8; k++) {
+        p->pair[k] = v[k];
+        if (pairs_alone)
+            continue;
+        p->scale[2 * k] = (v[k] & 0xffff) | v[k] << 16;
+        p->scale[2 * k + 1] = q_shr(v[k], 16) | (v[k] & ~0xffff);
+    }
+}
+
+/* Block b of a panel from unpacked rows. */
+ALWAYS void code_lanes(struct panel *p, const int block, int b, struct unpacked *u)
+{
+    const uint8_t *row[Q];
+    for (int r = 0; r < Q; r++)
+        row[r] = u->code[r];
+    for (int g = 0; g < block / 32; g++)
+        transpose32(row, 32 * (size_t)g, &p->code[(block / 32 * b + g) * 8]);
+}
+
+ALWAYS void fill_plain(const uint32_t ty, const int block, const enum be_form form, const int bias,
+                       struct panel *p, int b, const uint8_t *const row[Q])
+{
+    be_unpack_fn *unpack = be_unpack(ty);
+    struct unpacked u;
+    for (int r = 0; r < Q; r++) {
+        struct be_codes c;
+        unpack(row[r], &c);
+        for (int i = 0; i < block; i++)
+            u.code[r][i] = (uint8_t)(c.c[i] + bias);
+        if (block == 256) {
+            memcpy(u.scale[r], c.scale, sizeof c.scale);
+            p->d[0][r] = c.d[0];
+        }
+        for (int k = 0; block < 256 && k < block / 32; k++) {
+            p->d[block / 32 * b + k][r] = c.d[2 * k];
+            if (form == BE_H32)
+                memcpy((uint8_t *)&p->scale[block / 32 * b + k] + 4 * r, &c.d[2 * k + 1], 4);
+        }
+        if (form == BE_M256)
+            memcpy(u.min[r], c.min, sizeof c.min);
+        if (form == BE_M256)
+            p->dmin[r] = c.m;
+        if (form == BE_M32)
+            memcpy((uint8_t *)&p->scale[b] + 4 * r, &c.m, 4);
+    }
+    code_lanes(p, block, b, &u);
+    if (block == 256)
+        scale_lanes(p, u.scale, false);
+    if (form == BE_M256)
+        scale_lanes(p, u.min, true);
+}
+
+#if defined(__AVX2__)
+/* The two halves of 16-bit numbers back in order. */
+ALWAYS void store_scales(int16_t *to, __m256i v)
+{
+    __m128i lo = _mm256_castsi256_si128(v), hi = _mm256_extracti128_si256(v, 1);
+    _mm_storeu_si128((__m128i *)to, _mm_unpacklo_epi16(lo, hi));
+    _mm_storeu_si128((__m128i *)(to + 8), _mm_unpackhi_epi16(lo, hi));
+}
+
+ALWAYS qf scale_rows(const uint32_t ty, const bool min, const uint8_t *const row[Q])
+{
+    __m256 a = min ? mins8(ty, row) : scales8(ty, row);
+#if Q == 16
+    __m256 b = min ? mins8(ty, row + 8) : scales8(ty, row + 8);
+    return (qf)_mm512_insertf32x8(_mm512_castps256_ps512(a), b, 1);
+#else
+    return (qf)a;
+#endif
+}
+
+ALWAYS void fill_decoded(const uint32_t ty, const int block, const enum be_form form, const int bias,
+                         struct panel *p, int b, const uint8_t *const row[Q])
+{
+    struct unpacked u;
+    for (int r = 0; r < Q; r++) {
+        struct block_256 o;
+        if (block == 32) {
+            _mm256_storeu_si256((__m256i *)u.code[r], codes_32(ty, row[r]));
+            continue;
+        }
+        open_256(ty, row[r], &o);
+        store_scales(u.scale[r], o.sc);
+        if (form == BE_M256)
+            store_scales(u.min[r], o.min);
+        UNROLL
+        for (int k = 0; k < 8; k++)
+            _mm256_storeu_si256((__m256i *)(u.code[r] + 32 * k), codes_256(ty, bias, row[r], &o, k));
+    }
+    p->d[block == 32 ? b : 0] = scale_rows(ty, false, row);
+    code_lanes(p, block, b, &u);
+    if (form == BE_M32)
+        p->scale[b] = (qi)scale_rows(ty, true, row);
+    if (block == 256)
+        scale_lanes(p, u.scale, false);
+    if (form != BE_M256)
+        return;
+    p->dmin = scale_rows(ty, true, row);
+    scale_lanes(p, u.min, true);
+}
+#endif
+
+/* ---- tiles ---- */
+
+ALWAYS void sum_signed(const int N, const struct panel *p, const struct q_tile *x, int g0, const int n,
+                       qw scale, qi a[Q_TOKENS])
+{
+    UNROLL
+    for (int g = g0; g < g0 + n; g++) {
+        qi w = p->code[g], u = q_abs(w);
+        UNROLL
+        for (int t = 0; t < N; t++) {
+            a[t] += q_mul16(q_mul8(u, q_sign(q_bcast(x->q[t] + 4 * g), w)), scale);
+            PIN(a[t]);
+        }
+    }
+}
+
+/* Blocks of 32: safe: 16-bit sums hold so many groups, 0 for signed codes. */
+ALWAYS void tile_32(const enum be_form form, const int safe, const int N, int blocks, const struct panel *p,
+                    const struct q_tile *x, qf acc[Q_TOKENS])
+{
+    const qw one = (qw){0} + 1;
+    for (int b = 0; b < blocks; b++) {
+        qi a[Q_TOKENS] = {{0}}, h[Q_TOKENS] = {{0}};
+        if (safe > 0)
+            sum_groups(N, p, x, 8 * b, 8, safe, one, a);
+        else
+            sum_signed(N, p, x, 8 * b, form == BE_H32 ? 4 : 8, one, a);
+        if (form == BE_H32)
+            sum_signed(N, p, x, 8 * b + 4, 4, one, h);
+        UNROLL
+        for (int t = 0; t < N; t++) {
+            qf dx = q_setf(x->d[t][b]);
+            if (form == BE_M32)
+                acc[t] += dx * (p->d[b] * q_float(a[t]) + (qf)p->scale[b] * q_setf((float)x->s32[t][b]));
+            else if (form == BE_H32)
+                acc[t] += dx * (p->d[b] * q_float(a[t]) + (qf)p->scale[b] * q_float(h[t]));
+            else if (safe > 0)
+                acc[t] += (p->d[b] * dx) * q_float(a[t] - p->bias * (int32_t)x->s32[t][b]);
+            else
+                acc[t] += (p->d[b] * dx) * q_float(a[t]);
+        }
+    }
+}
+
+ALWAYS void tile_256(const enum be_form form, const int safe, const int N, const struct panel *p,
+                     const struct q_tile *x, qf acc[Q_TOKENS])
+{
+    qi a[Q_TOKENS] = {{0}};
+    for (int k = 0; k < 16; k++) {
+        if (safe > 0)
+            sum_groups(N, p, x, 4 * k, 4, safe, (qw)p->scale[k], a);
+        else
+            sum_signed(N, p, x, 4 * k, 4, (qw)p->scale[k], a);
+    }
+    UNROLL
+    for (int t = 0; t < N; t++) {
+        qf dx = q_setf(x->d[t][0]);
+        if (form == BE_M256)
+            acc[t] += dx * (p->d[0] * q_float(a[t]) - p->dmin * q_float(sum_pairs(p, x->s16[t], 8)));
+        else if (safe > 0)
+            acc[t] += (p->d[0] * dx) * q_float(a[t] - p->bias * sum_pairs(p, x->s16[t], 8));
+        else
+            acc[t] += (p->d[0] * dx) * q_float(a[t]);
+    }
+}
+
+/* Which tiles there are: the types that share one differ in how a panel is filled and in their bias. Sums of 16 bits hold four
+ * groups of 2 products up to 31 * 127, or one of two products up to 124 * 127. */
+#define PANELS_OF(NAME, TILE)                                                                                \
+    ALWAYS void tile_##NAME(const int N, int blocks, const struct panel *p, const struct q_tile *x,          \
+                            qf acc[Q_TOKENS])                                                                \
+    {                                                                                                        \
+        TILE;                                                                                                \
+    }                                                                                                        \
+    static __attribute__((noinline)) void panels_##NAME(fill_fn *fill, int block, int bytes,                 \
+                                                        const struct be_mm *m, int64_t r0, int64_t r1)       \
+    {                                                                                                        \
+        mm_panel(fill, tile_##NAME, block, bytes, m, r0, r1);                                                \
+    }
+PANELS_OF(s32, tile_32(BE_S32, 4, N, blocks, p, x, acc))
+PANELS_OF(m32, tile_32(BE_M32, 4, N, blocks, p, x, acc))
+PANELS_OF(signed32, tile_32(BE_S32, 0, N, blocks, p, x, acc))
+PANELS_OF(halves32, tile_32(BE_H32, 0, N, blocks, p, x, acc))
+PANELS_OF(s256, tile_256(BE_S256, 4, N, p, x, acc))
+PANELS_OF(wide256, tile_256(BE_S256, 1, N, p, x, acc))
+PANELS_OF(signed256, tile_256(BE_S256, 0, N, p, x, acc))
+PANELS_OF(m256, tile_256(BE_M256, 4, N, p, x, acc))
+#undef PANELS_OF
+
+/* ---- one or two tokens ---- */
+
+#if defined(__AVX2__)
+
+/* Products of neighbours, two and two. */
+ALWAYS __m256i pair_sums(const bool is_signed, __m256i w, const int8_t *q)
+{
+    __m256i x = load256(q);
+    return is_signed ? _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(x, w))
+                     : _mm256_maddubs_epi16(w, x);
+}
+
+ALWAYS __m256 coded_32(const uint32_t ty, const enum be_form form, const int bias, const uint8_t *const w[8],
+                       const struct be_x *x, int64_t t, int64_t b, __m256 acc)
+{
+    const int8_t *q = x->q + t * x->q_stride + 32 * b;
+    const bool is_signed = form == BE_S32 && bias == SIGNED;
+    __m256 d = scales8(ty, w), dx = _mm256_set1_ps(x->d[t * x->d_stride + b]);
+    int32_t sx = x->s32[t * x->s32_stride + b];
+    __m256i v[8];
+    UNROLL
+    for (int r = 0; r < 8; r++)
+        v[r] = _mm256_madd_epi16(pair_sums(is_signed, codes_32(ty, w[r]), q), _mm256_set1_epi16(1));
+    __m256i sum = fold8(v);
+    if (form == BE_M32) {
+        __m256 m = _mm256_mul_ps(mins8(ty, w), _mm256_set1_ps((float)sx));
+        return _mm256_add_ps(acc,
+                             _mm256_mul_ps(dx, _mm256_add_ps(_mm256_mul_ps(d, _mm256_cvtepi32_ps(sum)), m)));
+    }
+    if (bias != 0)
+        sum = _mm256_sub_epi32(sum, _mm256_set1_epi32(bias * sx));
+    return _mm256_add_ps(acc, _mm256_mul_ps(_mm256_mul_ps(d, dx), _mm256_cvtepi32_ps(sum)));
+}
+
+/* One row: sums in eight lanes; s16: sums of activation codes in the order of block_256.sc. */
+ALWAYS __m256i row_256(const uint32_t ty, const bool is_signed, const int bias, const uint8_t *w,
+                       const int8_t *q, __m256i s16, __m256i *min)
+{
+    struct block_256 o;
+    __m256i sum = _mm256_setzero_si256();
+    open_256(ty, w, &o);
+    UNROLL
+    for (int k = 0; k < 8; k++)
+        sum = _mm256_add_epi32(
+            sum, _mm256_madd_epi16(pair_sums(is_signed, codes_256(ty, bias, w, &o, k), q + 32 * k),
+                                   spread(o.sc, k)));
+    if (min != NULL)
+        *min = _mm256_madd_epi16(o.min, s16);
+    if (bias == 0)
+        return sum;
+    return _mm256_sub_epi32(sum, _mm256_mullo_epi32(_mm256_madd_epi16(o.sc, s16), _mm256_set1_epi32(bias)));
+}
+
+ALWAYS __m256 coded_256(const uint32_t ty, const enum be_form form, const int bias, const uint8_t *const w[8],
+                        const struct be_x *x, int64_t t, int64_t b, __m256 acc)
+{
+    const int8_t *q = x->q + t * x->q_stride + 256 * b;
+    const __m256i apart = both(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
+    __m256i s16 = load256(x->s16 + t * x->s16_stride + 16 * b), v[8], m[8];
+    __m256 dx = _mm256_set1_ps(x->d[t * x->d_stride + b]), d = scales8(ty, w);
+    s16 = _mm256_permute4x64_epi64(_mm256_shuffle_epi8(s16, apart), 0xd8);
+    for (int r = 0; r < 8; r++)
+        v[r] = row_256(ty, form == BE_S256 && bias == SIGNED, bias, w[r], q, s16,
+                       form == BE_M256 ? &m[r] : NULL);
+    if (form == BE_M256) {
+        __m256 min = _mm256_mul_ps(mins8(ty, w), _mm256_cvtepi32_ps(fold8(m)));
+        __m256 sum = _mm256_mul_ps(d, _mm256_cvtepi32_ps(fold8(v)));
+        return _mm256_add_ps(acc, _mm256_mul_ps(dx, _mm256_sub_ps(sum, min)));
+    }
+    return _mm256_add_ps(acc, _mm256_mul_ps(_mm256_mul_ps(d, dx), _mm256_cvtepi32_ps(fold8(v))));
+}
+
+ALWAYS void gemv_coded(const uint32_t ty, const int block, const int bytes, const enum be_form form,
+                       const int bias, const struct be_mm *m, int64_t r0, int64_t r1)
+{
+    for (int64_t r = r0; r < r1; r += 8) {
+        int64_t lanes = r1 - r < 8 ? r1 - r : 8;
+        for (int64_t t = 0; t < m->T; t++) {
+            const uint8_t *w[8];
+            __m256 acc = _mm256_setzero_ps();
+            for (int k = 0; k < 8; k++)
+                w[k] = m->w + (size_t)(r + (k < lanes ? k : lanes - 1)) * m->row_bytes;
+            for (int64_t b = 0; b < m->n_in / block; b++) {
+                acc = block == 32 ? coded_32(ty, form, bias, w, &m->x, t, b, acc)
+                                  : coded_256(ty, form, bias, w, &m->x, t, b, acc);
+                UNROLL
+                for (int k = 0; k < 8; k++)
+                    w[k] += bytes;
+            }
+            memcpy(m->y + t * m->n_out + r, &acc, (size_t)lanes * sizeof(float));
+        }
+    }
+}
+
+#define CODED_KERNEL(TYPE, BLOCK, BYTES, FORM, BIAS, PANELS_NAME)                                            \
+    static void fill_##TYPE(struct panel *p, int b, const uint8_t *const row[Q])                             \
+    {                                                                                                        \
+        p->bias = (qi){0} + BIAS;                                                                            \
+        if (has_decoder(GT_##TYPE))                                                                          \
+            fill_decoded(GT_##TYPE, BLOCK, FORM, BIAS, p, b, row);                                           \
+        else                                                                                                 \
+            fill_plain(GT_##TYPE, BLOCK, FORM, BIAS, p, b, row);                                             \
+    }                                                                                                        \
+    static void mm_##TYPE(const struct be_mm *m, int64_t r0, int64_t r1)                                     \
+    {                                                                                                        \
+        if (has_decoder(GT_##TYPE) && m->T < GEMV_BELOW)                                                     \
+            gemv_coded(GT_##TYPE, BLOCK, BYTES, FORM, BIAS, m, r0, r1);                                      \
+        else                                                                                                 \
+            panels_##PANELS_NAME(fill_##TYPE, BLOCK, BYTES, m, r0, r1);                                      \
+    }
+
+#else
+
+#define CODED_KERNEL(TYPE, BLOCK, BYTES, FORM, BIAS, PANELS_NAME)                                            \
+    static void fill_##TYPE(struct panel *p, int b, const uint8_t *const row[Q])                             \
+    {                                                                                                        \
+        p->bias = (qi){0} + BIAS;                                                                            \
+        fill_plain(GT_##TYPE, BLOCK, FORM, BIAS, p, b, row);                                                 \
+    }                                                                                                        \
+    static void mm_##TYPE(const struct be_mm *m, int64_t r0, int64_t r1)                                     \
+    {                                                                                                        \
+        panels_##PANELS_NAME(fill_##TYPE, BLOCK, BYTES, m, r0, r1);                                          \
+    }
+
+#endif
+
+CODED_KERNELS(CODED_KERNEL)
+
+#endif

@@ -1,0 +1,364 @@
+/* Blocks of the types of k_coded.h as vectors of codes (AVX2). A code is unsigned: the type's bias is added, so that a product with
+ * signed activations is one instruction; only codes that need all eight bits stay signed. */
+#ifndef BE_K_DECODE_H
+#define BE_K_DECODE_H
+
+#include "grids.h"
+#include "k_gemv.h"
+
+#if defined(__AVX2__)
+
+/* Whether a type has a decoder here; the others are unpacked in plain C. */
+ALWAYS bool has_decoder(const uint32_t ty)
+{
+    switch (ty) {
+    case GT_Q8_1:
+    case GT_Q8_K:
+    case GT_Q1_0:
+    case GT_Q2_0:
+    case GT_NVFP4:
+    case GT_TQ1_0: return false;
+    default: return true;
+    }
+}
+
+ALWAYS __m256i both(__m128i v)
+{
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(v), v, 1);
+}
+
+ALWAYS __m128i load128(const void *p)
+{
+    return _mm_loadu_si128(p);
+}
+
+ALWAYS __m128i load64(const void *p)
+{
+    return _mm_loadl_epi64(p);
+}
+
+ALWAYS uint32_t le32(const uint8_t *p)
+{
+    uint32_t v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+/* Sixteen bytes of nibbles: the low ones, then the high ones. */
+ALWAYS __m256i nibbles32(const uint8_t *p)
+{
+    __m128i v = load128(p);
+    return nibbles(_mm256_inserti128_si256(_mm256_castsi128_si256(v), _mm_srli_epi16(v, 4), 1));
+}
+
+/* Bit j of 32 to byte j: 255 when set. */
+ALWAYS __m256i bit_mask(uint32_t word)
+{
+    const __m256i bits = _mm256_set1_epi64x((int64_t)0x8040201008040201u);
+    const __m256i rep = _mm256_set_epi64x(0x0303030303030303, 0x0202020202020202, 0x0101010101010101, 0);
+    __m256i v = _mm256_shuffle_epi8(_mm256_set1_epi32((int32_t)word), rep);
+    return _mm256_cmpeq_epi8(_mm256_and_si256(v, bits), bits);
+}
+
+/* ---- blocks of 32 ---- */
+
+ALWAYS __m256i fifth(__m256i v, const uint8_t *qh)
+{
+    return _mm256_or_si256(v, _mm256_and_si256(bit_mask(le32(qh)), _mm256_set1_epi8(16)));
+}
+
+/* Half the E2M1 values doubled, plus 12. */
+ALWAYS __m256i fp4_codes(__m256i v)
+{
+    return _mm256_shuffle_epi8(both(_mm_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0)),
+                               v);
+}
+
+ALWAYS __m256i iq4_codes(__m256i v)
+{
+    return _mm256_shuffle_epi8(both(load128(be_iq4_codes)), v);
+}
+
+ALWAYS __m256i codes_32(const uint32_t ty, const uint8_t *w)
+{
+    switch (ty) {
+    case GT_Q4_1: return nibbles32(w + 4);
+    case GT_Q5_0: return fifth(nibbles32(w + 6), w + 2);
+    case GT_Q5_1: return fifth(nibbles32(w + 8), w + 4);
+    case GT_MXFP4: return fp4_codes(nibbles32(w + 1));
+    default: return iq4_codes(nibbles32(w + 2));
+    }
+}
+
+/* ---- blocks of 256 ---- */
+
+/* Scales of every 16 as 16-bit numbers, those of the first halves of each 32 in the low half of the vector, so that spread(sc, k)
+ * is what the 32 products of sub-block k need; minima alike. sign: a byte for every 8 codes. */
+struct block_256 {
+    __m256i sc, min;
+    _Alignas(32) uint32_t sign[8];
+};
+
+/* Sixteen bytes in order → 16-bit numbers in that order of halves. */
+ALWAYS __m128i halves_apart(__m128i v)
+{
+    return _mm_shuffle_epi8(v, _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15));
+}
+
+ALWAYS __m256i q3_scales(const uint8_t *s)
+{
+    const uint64_t two = 0x0303030303030303u, four = 0x0f0f0f0f0f0f0f0fu;
+    uint64_t a, t = le32(s + 8);
+    memcpy(&a, s, sizeof a);
+    uint64_t low = (a & four) | ((t | t << 30) & two) << 4,
+             high = (a >> 4 & four) | ((t >> 4 | t << 26) & two) << 4;
+    __m128i v = _mm_set_epi64x((int64_t)high, (int64_t)low);
+    return _mm256_sub_epi16(_mm256_cvtepu8_epi16(halves_apart(v)), _mm256_set1_epi16(32));
+}
+
+/* Eight nibbles, one for each 32. */
+ALWAYS __m128i nibble_scales(const uint8_t *s)
+{
+    uint32_t v = le32(s);
+    __m128i even = _mm_cvtsi32_si128((int32_t)(v & 0x0f0f0f0f)),
+            odd = _mm_cvtsi32_si128((int32_t)(v >> 4 & 0x0f0f0f0f));
+    return _mm_cvtepu8_epi16(_mm_unpacklo_epi8(even, odd));
+}
+
+ALWAYS __m256i iq4_scales(const uint8_t *w)
+{
+    const __m128i up = _mm_setr_epi16(1 << 14, 1 << 12, 1 << 10, 1 << 8, 1 << 6, 1 << 4, 1 << 2, 1);
+    __m128i high = _mm_srli_epi16(_mm_mullo_epi16(_mm_set1_epi16((short)be_le16(w + 2)), up), 14);
+    __m128i v = _mm_or_si128(nibble_scales(w + 4), _mm_slli_epi16(high, 4));
+    return both(_mm_sub_epi16(v, _mm_set1_epi16(32)));
+}
+
+ALWAYS __m256i odd_numbers(__m256i v)
+{
+    return _mm256_add_epi16(_mm256_add_epi16(v, v), _mm256_set1_epi16(1));
+}
+
+/* Nibbles of eight bytes: a scale for each 16. */
+ALWAYS __m256i iq2_scales(const uint8_t *s)
+{
+    __m128i v = load64(s), n = _mm_set1_epi8(15);
+    v = _mm_unpacklo_epi64(_mm_and_si128(v, n), _mm_and_si128(_mm_srli_epi16(v, 4), n));
+    return odd_numbers(_mm256_cvtepu8_epi16(v));
+}
+
+/* Seven signs in each byte; the eighth makes the number of negatives even. */
+ALWAYS __m256i eighth_sign(__m256i s)
+{
+    const __m256i parity =
+        both(_mm_setr_epi8(0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0));
+    __m256i lo = _mm256_shuffle_epi8(parity, nibbles(s)),
+            hi = _mm256_shuffle_epi8(parity, nibbles(_mm256_srli_epi16(s, 4)));
+    return _mm256_or_si256(s, _mm256_xor_si256(lo, hi));
+}
+
+/* Eight words of four times seven signs and a scale of four bits. */
+ALWAYS void signs_and_scales(__m256i a, struct block_256 *o)
+{
+    __m256i s = _mm256_and_si256(a, _mm256_set1_epi32(0x7f)), sc = _mm256_srli_epi32(a, 28);
+    s = _mm256_or_si256(s, _mm256_and_si256(_mm256_slli_epi32(a, 1), _mm256_set1_epi32(0x7f00)));
+    s = _mm256_or_si256(s, _mm256_and_si256(_mm256_slli_epi32(a, 2), _mm256_set1_epi32(0x7f0000)));
+    s = _mm256_or_si256(s, _mm256_and_si256(_mm256_slli_epi32(a, 3), _mm256_set1_epi32(0x7f000000)));
+    _mm256_store_si256((__m256i *)o->sign, eighth_sign(s));
+    o->sc = odd_numbers(_mm256_permute4x64_epi64(_mm256_packs_epi32(sc, sc), 0x88));
+}
+
+ALWAYS void signs_iq2_xxs(const uint8_t *w, struct block_256 *o)
+{
+    __m256 a = _mm256_castsi256_ps(load256(w + 2)), b = _mm256_castsi256_ps(load256(w + 34));
+    signs_and_scales(_mm256_permute4x64_epi64(_mm256_castps_si256(_mm256_shuffle_ps(a, b, 0xdd)), 0xd8), o);
+}
+
+ALWAYS void signs_iq2_xs(const uint8_t *w, struct block_256 *o)
+{
+    __m256i a = _mm256_srli_epi16(load256(w + 2), 9), b = _mm256_srli_epi16(load256(w + 34), 9);
+    _mm256_store_si256((__m256i *)o->sign,
+                       eighth_sign(_mm256_permute4x64_epi64(_mm256_packus_epi16(a, b), 0xd8)));
+}
+
+/* Three bits for each 16, four of them in a word. */
+ALWAYS __m256i iq1_m_scales(const uint8_t *s)
+{
+    const __m256i dup = both(_mm_setr_epi8(0, 1, 0, 1, 2, 3, 2, 3, 4, 5, 4, 5, 6, 7, 6, 7));
+    const __m256i up =
+        _mm256_set_epi64x(0x0010040000100400, 0x0010040000100400, 0x0080200000802000, 0x0080200000802000);
+    __m256i v = _mm256_shuffle_epi8(both(load64(s)), dup);
+    return odd_numbers(_mm256_srli_epi16(_mm256_mullo_epi16(v, up), 13));
+}
+
+/* What all codes of a block share. */
+ALWAYS void open_256(const uint32_t ty, const uint8_t *w, struct block_256 *o)
+{
+    const __m128i four = _mm_set1_epi8(15);
+    switch (ty) {
+    case GT_Q2_K: {
+        __m128i s = halves_apart(load128(w));
+        o->sc = _mm256_cvtepu8_epi16(_mm_and_si128(s, four));
+        o->min = _mm256_cvtepu8_epi16(_mm_and_si128(_mm_srli_epi16(s, 4), four));
+        break;
+    }
+    case GT_Q3_K: o->sc = q3_scales(w + 96); break;
+    case GT_IQ4_XS: o->sc = iq4_scales(w); break;
+    case GT_IQ2_XXS: signs_iq2_xxs(w, o); break;
+    case GT_IQ2_XS:
+        o->sc = iq2_scales(w + 66);
+        signs_iq2_xs(w, o);
+        break;
+    case GT_IQ2_S:
+        o->sc = iq2_scales(w + 74);
+        memcpy(o->sign, w + 34, 32);
+        break;
+    case GT_IQ3_XXS: signs_and_scales(load256(w + 66), o); break;
+    case GT_IQ3_S:
+        o->sc = odd_numbers(both(nibble_scales(w + 106)));
+        memcpy(o->sign, w + 74, 32);
+        break;
+    case GT_IQ1_S:
+        o->sc = odd_numbers(both(_mm_and_si128(_mm_srli_epi16(load128(w + 34), 12), _mm_set1_epi16(7))));
+        break;
+    case GT_IQ1_M: o->sc = iq1_m_scales(w + 48); break;
+    default: o->sc = _mm256_set1_epi16(1); break;
+    }
+}
+
+/* Plane k of bytes of four times two bits. */
+ALWAYS __m256i two_bits(const uint8_t *qs, const int k)
+{
+    return _mm256_and_si256(_mm256_srli_epi16(load256(qs + 32 * (k / 4)), 2 * (k % 4)), _mm256_set1_epi8(3));
+}
+
+ALWAYS __m256i q3_codes(const uint8_t *w, const int k)
+{
+    __m256i h = load256(w), four = _mm256_set1_epi8(4);
+    h = _mm256_and_si256(k < 2 ? _mm256_slli_epi16(h, 2 - k) : _mm256_srli_epi16(h, k - 2), four);
+    return _mm256_or_si256(two_bits(w + 32, k), h);
+}
+
+ALWAYS __m256i points8(const uint64_t *grid, size_t a, size_t b, size_t c, size_t d)
+{
+    return _mm256_set_epi64x((int64_t)grid[d], (int64_t)grid[c], (int64_t)grid[b], (int64_t)grid[a]);
+}
+
+/* Eight indices; bit l of high is the ninth bit of the l-th. */
+ALWAYS __m256i points4(const uint32_t *grid, const uint8_t *i, unsigned high)
+{
+    return _mm256_set_epi32((int)grid[i[7] | (high << 1 & 256)], (int)grid[i[6] | (high << 2 & 256)],
+                            (int)grid[i[5] | (high << 3 & 256)], (int)grid[i[4] | (high << 4 & 256)],
+                            (int)grid[i[3] | (high << 5 & 256)], (int)grid[i[2] | (high << 6 & 256)],
+                            (int)grid[i[1] | (high << 7 & 256)], (int)grid[i[0] | (high << 8 & 256)]);
+}
+
+ALWAYS __m256i iq2_points(const uint32_t ty, const uint8_t *w, const int k)
+{
+    const uint8_t *g = w + 2 + (ty == GT_IQ2_S ? 4 : 8) * k;
+    unsigned h = w[66 + k];
+    switch (ty) {
+    case GT_IQ2_XXS: return points8(be_grid_iq2xxs, g[0], g[1], g[2], g[3]);
+    case GT_IQ2_XS:
+        return points8(be_grid_iq2xs, be_le16(g) & 511, be_le16(g + 2) & 511, be_le16(g + 4) & 511,
+                       be_le16(g + 6) & 511);
+    default:
+        return points8(be_grid_iq2s, g[0] | (h << 8 & 768), g[1] | (h << 6 & 768), g[2] | (h << 4 & 768),
+                       g[3] | (h << 2 & 768));
+    }
+}
+
+/* Eight times the values, plus 9 and the shift of 1 or -1. */
+ALWAYS __m256i iq1_s_codes(const uint8_t *w, const int k)
+{
+    const uint8_t *g = w + 4 * k + 2;
+    unsigned h = be_le16(w + 34 + 2 * k);
+    __m256i v = points8(be_grid_iq1s, g[0] | (h << 8 & 1792), g[1] | (h << 5 & 1792), g[2] | (h << 2 & 1792),
+                        g[3] | (h >> 1 & 1792));
+    return _mm256_add_epi8(v, _mm256_set1_epi8((char)(10 - (h >> 14 & 2))));
+}
+
+ALWAYS __m256i iq1_m_codes(const uint8_t *w, const int k)
+{
+    const __m256i rep = _mm256_set_epi64x(0x0101010101010101, 0x0101010101010101, 0, 0);
+    const __m256i bits = _mm256_set_epi64x((int64_t)0x8080808080808080u, 0x0808080808080808,
+                                           (int64_t)0x8080808080808080u, 0x0808080808080808);
+    const uint8_t *g = w + 4 * k;
+    unsigned h = be_le16(w + 32 + 2 * k);
+    __m256i v = points8(be_grid_iq1s, g[0] | (h << 8 & 1792), g[1] | (h << 4 & 1792), g[2] | (h & 1792),
+                        g[3] | (h >> 4 & 1792));
+    __m256i down = _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi16((short)h), rep), bits);
+    down = _mm256_cmpeq_epi8(down, bits);
+    return _mm256_add_epi8(_mm256_add_epi8(v, _mm256_set1_epi8(10)), _mm256_add_epi8(down, down));
+}
+
+/* Sub-block k of 32. */
+ALWAYS __m256i codes_256(const uint32_t ty, const int bias, const uint8_t *w, const struct block_256 *o,
+                         const int k)
+{
+    __m256i mag, neg;
+    switch (ty) {
+    case GT_Q2_K: return two_bits(w + 16, k);
+    case GT_Q3_K: return q3_codes(w, k);
+    case GT_IQ4_XS: return iq4_codes(nibbles32(w + 8 + 16 * k));
+    case GT_IQ1_S: return iq1_s_codes(w, k);
+    case GT_IQ1_M: return iq1_m_codes(w, k);
+    case GT_IQ3_XXS: mag = points4(be_grid_iq3xxs, w + 2 + 8 * k, 0); break;
+    case GT_IQ3_S: mag = points4(be_grid_iq3s, w + 2 + 8 * k, w[66 + k]); break;
+    case GT_TQ2_0: return two_bits(w, k);
+    default: mag = iq2_points(ty, w, k); break;
+    }
+    neg = bit_mask(o->sign[k]);
+    return _mm256_sub_epi8(_mm256_xor_si256(mag, neg), _mm256_sub_epi8(neg, _mm256_set1_epi8((char)bias)));
+}
+
+/* ---- scales of eight rows ---- */
+
+ALWAYS __m256 e8m0_halves(const uint8_t *const w[8])
+{
+    const __m256i one = _mm256_set1_epi32(1);
+    __m256i e = _mm256_set_epi32(w[7][0], w[6][0], w[5][0], w[4][0], w[3][0], w[2][0], w[1][0], w[0][0]);
+    __m256i f = _mm256_slli_epi32(_mm256_sub_epi32(e, one), 23),
+            tiny = _mm256_sllv_epi32(_mm256_set1_epi32(0x200000), e);
+    f = _mm256_blendv_epi8(tiny, f, _mm256_cmpgt_epi32(e, one));
+    f = _mm256_blendv_epi8(f, _mm256_set1_epi32(0x7fc00000), _mm256_cmpeq_epi32(e, _mm256_set1_epi32(255)));
+    return _mm256_castsi256_ps(f);
+}
+
+/* The half is spread over the top nibbles of four words. */
+ALWAYS __m256 iq1_m_halves(const uint8_t *const w[8])
+{
+    uint16_t h[8];
+    for (int r = 0; r < 8; r++) {
+        uint64_t s;
+        memcpy(&s, w[r] + 48, sizeof s);
+        h[r] = (uint16_t)((s >> 12 & 0xf) | (s >> 24 & 0xf0) | (s >> 36 & 0xf00) | (s >> 48 & 0xf000));
+    }
+    return _mm256_cvtph_ps(load128(h));
+}
+
+ALWAYS __m256 scales8(const uint32_t ty, const uint8_t *const w[8])
+{
+    const __m256 eighth = _mm256_set1_ps(0.125f);
+    switch (ty) {
+    case GT_MXFP4: return e8m0_halves(w);
+    case GT_IQ1_M: return _mm256_mul_ps(iq1_m_halves(w), eighth);
+    case GT_Q2_K: return halves(w, 80);
+    case GT_Q3_K: return halves(w, 108);
+    case GT_TQ2_0: return halves(w, 64);
+    case GT_IQ3_XXS: return _mm256_mul_ps(halves(w, 0), _mm256_set1_ps(0.25f));
+    case GT_IQ2_XXS:
+    case GT_IQ2_XS:
+    case GT_IQ2_S:
+    case GT_IQ1_S: return _mm256_mul_ps(halves(w, 0), eighth);
+    default: return halves(w, 0);
+    }
+}
+
+ALWAYS __m256 mins8(const uint32_t ty, const uint8_t *const w[8])
+{
+    return halves(w, ty == GT_Q2_K ? 82 : 2);
+}
+
+#endif
+
+#endif
