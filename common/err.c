@@ -65,6 +65,7 @@ int vt_err_exit(const struct vt_err *err)
     case VT_E_UNAVAILABLE:
     case VT_E_NO_ENGINE: return VT_EX_UNAVAILABLE;
     case VT_E_OS: return VT_EX_OS;
+    case VT_E_CLOBBER: return VT_EX_CANTCREAT;
     case VT_E_IO:
     case VT_E_DISK_FULL: return VT_EX_IO;
     case VT_E_LOADING:

@@ -5,6 +5,7 @@
 #include "rundir.h"
 
 #include "build_id.h"
+#include "models_dir.h"
 #include "suggest.h"
 
 #include <errno.h>
@@ -20,7 +21,7 @@
 
 #define ARGS_MAX 256
 
-static const char *const commands[] = {"serve", "run", "eval", "bench", "inspect", "help", "version"};
+static const char *const commands[] = {"serve", "run", "eval", "bench", "inspect", "pull", "help", "version"};
 static const char *const ctl_commands[] = {"status",     "health", "wait",        "bounce", "drain",
                                            "checkpoint", "slots",  "fingerprint", "events", "config"};
 
@@ -40,6 +41,7 @@ static void usage(FILE *out)
           "  eval       perplexity of a text, or logits\n"
           "  bench      prefill and decode speed\n"
           "  inspect    what a GGUF file holds\n"
+          "  pull       fetch a model: hf:OWNER/REPO:QUANT or a URL\n"
           "  version, help\n"
           "A running appliance is asked with vitriolctl.\n",
           out);
@@ -85,8 +87,11 @@ static int set_pair(struct serve *s, const char *pair, struct vt_err *err)
 
 static int set_model(struct serve *s, const char *value, struct vt_err *err)
 {
+    char path[PATH_MAX];
+    if (vt_models_find(s->cfg, value, path, sizeof path, err) < 0)
+        return -1;
     /* vitriold may run elsewhere than here. */
-    if (realpath(value, s->model) == NULL)
+    if (realpath(path, s->model) == NULL)
         return vt_fail_errno(err, VT_E_NO_INPUT, "--model %s", value);
     return set_key(s, "model.path", s->model, "--model", err) < 0 ? -1 : push(s, "--model", s->model, err);
 }
@@ -357,13 +362,13 @@ static int serve(int argc, char **argv)
 
 /* ---- the others ---- */
 
-static int tool(char **argv)
+static int become(const char *program, char **argv)
 {
     static char path[PATH_MAX];
     struct vt_err err;
-    if (program_find("vitriol-tool", path, sizeof path, &err) < 0)
+    if (program_find(program, path, sizeof path, &err) < 0)
         return fail(&err);
-    argv[0] = path; /* its commands have the same names */
+    argv[0] = path;
     execv(path, argv);
     vt_fail_errno(&err, VT_E_OS, "%s", path);
     return fail(&err);
@@ -399,6 +404,8 @@ int main(int argc, char **argv)
         return serve(argc - 2, argv + 2);
     if (strcmp(command, "run") == 0 || strcmp(command, "eval") == 0 || strcmp(command, "bench") == 0 ||
         strcmp(command, "inspect") == 0)
-        return tool(argv);
+        return become("vitriol-tool", argv); /* its commands have the same names */
+    if (strcmp(command, "pull") == 0)
+        return become("vitriol-pull", argv + 1);
     return unknown(command);
 }

@@ -1,0 +1,121 @@
+"""An HTTP server of files that misbehaves on demand, and that looks like the hub where it is asked to."""
+import hashlib
+import http.server
+import json
+import threading
+import time
+import urllib.parse
+
+
+def gguf(n, seed=1):
+    """n bytes that begin like a model file."""
+    return b'GGUF' + hashlib.shake_128(b'%d' % seed).digest(n - 4)
+
+
+def sha256(data):
+    return hashlib.sha256(data).hexdigest()
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = 'HTTP/1.1'
+
+    def log_message(self, *args):
+        pass
+
+    def do_GET(self):
+        s = self.server.owner
+        path = urllib.parse.unquote(urllib.parse.urlsplit(self.path).path)
+        with s.lock:
+            s.requests.append((path, dict(self.headers)))
+            act = s.script.pop(0) if s.script else {}
+        if path in s.needs_token and self.headers.get('Authorization') != 'Bearer ' + s.needs_token[path]:
+            act = {'status': 401, 'headers': {'X-Error-Code': 'GatedRepo'}}
+        if 'redirect' in act:
+            return self.answer(302, b'moved', dict(act.get('headers', {}), Location=act['redirect']))
+        if 'status' in act and act['status'] >= 400:
+            return self.answer(act['status'], b'<html>no</html>', act.get('headers', {}))
+        if path not in s.files:
+            return self.answer(404, b'<html>not found</html>', {})
+        self.send_file(s.files[path], act)
+
+    def answer(self, status, body, headers):
+        self.send_response(status)
+        for k, v in headers.items():
+            self.send_header(k, v)
+        self.send_header('Content-Length', str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def send_file(self, data, act):
+        s = self.server.owner
+        etag = act.get('etag', '"%s"' % sha256(data)[:16])
+        headers = dict(act.get('headers', {}))
+        if etag:
+            headers['ETag'] = etag
+        rng, start, status = self.headers.get('Range'), 0, 200
+        fresh = self.headers.get('If-Range') in (None, etag) or act.get('ignore_if_range')
+        if rng and fresh and not act.get('no_range'):
+            start, status = int(rng[len('bytes='):].split('-')[0]), 206
+            if start >= len(data):
+                return self.answer(416, b'', {'Content-Range': 'bytes */%d' % len(data)})
+            headers['Content-Range'] = act.get('content_range', 'bytes %d-%d/%d' % (start, len(data) - 1, len(data)))
+        body = data[start:]
+        self.send_response(status)
+        for k, v in headers.items():
+            self.send_header(k, v)
+        if act.get('chunked'):
+            self.send_header('Transfer-Encoding', 'chunked')
+        elif not act.get('no_length'):
+            self.send_header('Content-Length', str(act.get('length', len(body))))
+        else:
+            self.close_connection = True
+        self.end_headers()
+        end = min(act.get('cut', len(body)), len(body))
+        step = act.get('step', 65536)
+        for i in range(0, end, step):
+            piece = body[i:min(i + step, end)]
+            try:
+                self.wfile.write(b'%x\r\n%s\r\n' % (len(piece), piece) if act.get('chunked') else piece)
+            except OSError:
+                self.close_connection = True
+                return
+            with s.lock:
+                s.sent += len(piece)
+            if 'pause' in act:
+                time.sleep(act['pause'])
+        if act.get('chunked') and end == len(body):
+            self.wfile.write(b'0\r\n\r\n')
+        if end < len(body) or 'length' in act:
+            self.close_connection = True
+
+
+class FileServer:
+    """files: path -> bytes. script: what to do to the next requests, in order, e.g. {'cut': 1000}; then all goes well.
+    requests: (path, headers) of each; sent: bytes of content that went out."""
+
+    def __init__(self):
+        self.files, self.script, self.requests, self.needs_token = {}, [], [], {}
+        self.sent, self.lock = 0, threading.Lock()
+        self.http = http.server.ThreadingHTTPServer(('127.0.0.1', 0), Handler)
+        self.http.daemon_threads = True
+        self.http.owner = self
+        self.url = 'http://127.0.0.1:%d' % self.http.server_address[1]
+        self.thread = threading.Thread(target=self.http.serve_forever, kwargs={'poll_interval': 0.05}, daemon=True)
+        self.thread.start()
+
+    def close(self):
+        self.http.shutdown()
+        self.http.server_close()
+        self.thread.join()
+
+    def hub(self, repo, files, commit='0123456789abcdef0123456789abcdef01234567', sums=True):
+        """Offers {name: bytes} as a repository of the hub."""
+        listing = {'sha': commit, 'siblings': [
+            dict({'rfilename': n, 'size': len(d)}, **({'lfs': {'sha256': sha256(d), 'size': len(d)}} if sums else {}))
+            for n, d in files.items()]}
+        self.files['/api/models/%s/revision/main' % repo] = json.dumps(listing).encode()
+        for n, d in files.items():
+            self.files['/%s/resolve/%s/%s' % (repo, commit, n)] = d
+
+    def ranges(self):
+        return [h.get('Range') for _, h in self.requests]
