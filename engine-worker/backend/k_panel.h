@@ -403,6 +403,18 @@ ALWAYS void run_tile(tile_fn *tile, const int block, const int N, const struct b
         acc[k] = s[k];
 }
 
+/* Whole vectors by a plain store: a copy of a size that only the run knows is a call for each. */
+ALWAYS void store_rows(const struct be_mm *m, int64_t r, int64_t lanes, int64_t t0, int64_t n, const qf *acc)
+{
+    float *y = m->y + t0 * m->n_out + r;
+    if (lanes == Q)
+        for (int64_t t = 0; t < n; t++)
+            memcpy(y + t * m->n_out, &acc[t], sizeof *acc);
+    else
+        for (int64_t t = 0; t < n; t++)
+            memcpy(y + t * m->n_out, &acc[t], (size_t)lanes * sizeof(float));
+}
+
 #define Q_GROUP 64 /* tokens for which a panel is unpacked */
 
 /* Q rows from row r, tokens t0..t0+n-1. */
@@ -429,8 +441,7 @@ ALWAYS void panel_rows(fill_fn *fill, tile_fn *tile, const int block, const int 
         else if (n - t == 1)
             run_tile(tile, block, 1, m, p, t0 + t, i, end, acc + t);
     }
-    for (int64_t t = 0; t < n; t++)
-        memcpy(m->y + (t0 + t) * m->n_out + r, &acc[t], (size_t)lanes * sizeof(float));
+    store_rows(m, r, lanes, t0, n, acc);
 }
 
 ALWAYS void mm_panel(fill_fn *fill, tile_fn *tile, const int block, const int bytes, const struct be_mm *m,

@@ -94,15 +94,19 @@ ALWAYS qf q_float(qi v)
 
 /* ---- activations ---- */
 
-/* Codes of 16 values; rounding by adding 1.5·2^23 is to nearest even like lrintf. */
-ALWAYS void code16(const float *x, vf id, int8_t *q)
+/* Codes of 16 values, to nearest even like lrintf. |x * id| is at most 127 and a bit: nothing saturates. 128-bit vectors, since
+ * packing wider ones mixes their halves. */
+ALWAYS __m128i code4(const float *x, __m128 id)
 {
-    UNROLL
-    for (int v = 0; v < NV; v++) {
-        vi c = (vi)(v_load(x + v * W) * id + v_set(12582912.0f)) - 0x4b400000;
-        vb b = __builtin_convertvector(c, vb);
-        memcpy(q + v * W, &b, sizeof b);
-    }
+    return _mm_cvtps_epi32(_mm_mul_ps(_mm_loadu_ps(x), id));
+}
+
+ALWAYS void code16(const float *x, float id, int8_t *q)
+{
+    __m128 f = _mm_set1_ps(id);
+    __m128i a = _mm_packs_epi32(code4(x, f), code4(x + 4, f)),
+            b = _mm_packs_epi32(code4(x + 8, f), code4(x + 12, f));
+    _mm_storeu_si128((__m128i *)q, _mm_packs_epi16(a, b));
 }
 
 ALWAYS float quantize(const float *x, int n, int8_t *q)
@@ -124,18 +128,18 @@ ALWAYS float quantize(const float *x, int n, int8_t *q)
         memset(q, 0, (size_t)n);
         return all ? 0.0f : NAN;
     }
-    vf id = v_set(127.0f / amax);
+    float id = 127.0f / amax;
     for (int i = 0; i < n; i += 16)
         code16(x + i, id, q + i);
     return amax / 127.0f;
 }
 
+/* Bytes 128 too large have no sign, and sums of such are one instruction. */
 ALWAYS int16_t sum16(const int8_t *q)
 {
-    int s = 0;
-    for (int i = 0; i < 16; i++)
-        s += q[i];
-    return (int16_t)s;
+    __m128i u = _mm_xor_si128(_mm_loadu_si128((const __m128i *)q), _mm_set1_epi8(-128));
+    __m128i s = _mm_sad_epu8(u, _mm_setzero_si128());
+    return (int16_t)(_mm_cvtsi128_si32(s) + _mm_extract_epi16(s, 4) - 16 * 128);
 }
 
 static void quant_q32(const float *x, int64_t n, int8_t *q, float *d, int16_t *s32)

@@ -204,15 +204,36 @@ ALWAYS void delta_step(const struct be_delta_piece *p, int64_t t)
         v_store(p->o + t * p->o_stride + c * W, even[c] + odd[c]);
 }
 
-/* Odd shapes go to the plain C. That choice depends on the layer's shape alone, so a column is always computed one way. */
+#define DELTA_COPY 256 /* largest head that is copied */
+#define COPY_FROM  4   /* rows from which a copy of the columns pays */
+
+ALWAYS void copy_columns(float *to, int64_t to_stride, const float *from, int64_t from_stride, int n)
+{
+    for (int i = 0; i < n; i++)
+        for (int c = 0; c < BE_DELTA_LANES; c += W)
+            v_store(to + i * to_stride + c, v_load(from + i * from_stride + c));
+}
+
+/* Odd shapes go to the plain C. That choice depends on the layer's shape alone, so a column is always computed one way. Rows of S
+ * lie a power of two apart and fall on a few sets of the nearest cache; side by side they all fit it. */
 static void delta(const struct be_delta_piece *p)
 {
+    _Alignas(64) float s[DELTA_COPY * BE_DELTA_LANES];
+    struct be_delta_piece near = *p;
+    bool copy = p->n_rows >= COPY_FROM && p->dk <= DELTA_COPY;
     if (p->n_cols != BE_DELTA_LANES || p->dk % 2 != 0) {
         be_kernels_ref.delta(p);
         return;
     }
+    if (copy) {
+        copy_columns(s, BE_DELTA_LANES, p->s, p->s_stride, p->dk);
+        near.s = s;
+        near.s_stride = BE_DELTA_LANES;
+    }
     for (int64_t t = 0; t < p->n_rows; t++)
-        delta_step(p, t);
+        delta_step(&near, t);
+    if (copy)
+        copy_columns(p->s, p->s_stride, s, BE_DELTA_LANES, p->dk);
 }
 
 #endif

@@ -25,7 +25,6 @@
 typedef float vf __attribute__((vector_size(4 * W)));
 typedef int32_t vi __attribute__((vector_size(4 * W)));
 typedef uint16_t vh __attribute__((vector_size(2 * W)));
-typedef int8_t vb __attribute__((vector_size(W)));
 
 ALWAYS vf v_load(const float *p)
 {
