@@ -178,8 +178,11 @@ static void test_bad_requests(void **state)
         {"POST", "/v1/chat/completions", "{\"messages\":[{\"role\":\"user\"}]}", 400, "messages[0]"},
         {"POST", "/v1/completions", "{\"prompt\":\"x\",\"temperature\":\"hot\"}", 400, "Field 'temperature'"},
         {"POST", "/v1/completions", "{\"prompt\":\"x\",\"tfs_z\":0.5}", 400, "Field 'tfs_z'"},
-        {"POST", "/v1/completions", "{\"prompt\":\"x\",\"response_format\":{\"type\":\"json_object\"}}", 400,
-         "response_format"},
+        {"POST", "/v1/completions", "{\"prompt\":\"x\",\"grammar\":\"root ::= root\"}", 400, "grammar"},
+        {"POST", "/v1/completions",
+         "{\"prompt\":\"x\",\"response_format\":{\"type\":\"json_object\",\"schema\":{\"type\":\"string\","
+         "\"enum\":[1]}}}",
+         400, "response_format"},
         {"POST", "/v1/completions", "{\"prompt\":\"x\",\"n\":99}", 400, "Field 'n'"},
         {"POST", "/v1/completions", "{\"prompt\":[99999]}", 400, "vocabulary"},
         {"POST", "/v1/completions", "{\"prompt\":null}", 400, "Field 'prompt'"},

@@ -30,6 +30,36 @@ void cands_load(struct cands *s, const float *logits)
     s->sorted = false;
 }
 
+static void keep(struct cands *s, uint32_t *n, uint32_t id)
+{
+    if (s->c[id].logit > -INFINITY)
+        s->c[(*n)++] = s->c[id];
+}
+
+/* A mask that allows little leaves a short list; one that allows most bans the others in their places. */
+void cands_mask(struct cands *s, const struct token_mask *m)
+{
+    uint32_t n = 0;
+    if (!m->bits) {
+        for (uint32_t i = 0; i < m->n; i++) /* ascending: none is overwritten before it is read */
+            keep(s, &n, m->ids[i]);
+    } else if (m->n < s->n_vocab / 2) {
+        for (uint32_t w = 0; w < (s->n_vocab + 63) / 64; w++)
+            for (uint64_t b = m->bits[w]; b; b &= b - 1)
+                keep(s, &n, w * 64 + (uint32_t)__builtin_ctzll(b));
+    } else {
+        for (uint32_t w = 0; w < (s->n_vocab + 63) / 64; w++)
+            for (uint64_t b = ~m->bits[w]; b; b &= b - 1) {
+                uint32_t id = w * 64 + (uint32_t)__builtin_ctzll(b);
+                if (id < s->n_vocab)
+                    s->c[id].logit = -INFINITY;
+            }
+        return;
+    }
+    s->n = n;
+    s->whole = false;
+}
+
 bool cands_compact(struct cands *s)
 {
     if (!s->whole)

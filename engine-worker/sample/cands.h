@@ -3,6 +3,8 @@
 #ifndef CANDS_H
 #define CANDS_H
 
+#include "constraint.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -25,6 +27,8 @@ int cands_init(struct cands *s, uint32_t n_vocab); /* -1: out of memory */
 void cands_fini(struct cands *s);
 
 void cands_load(struct cands *s, const float *logits);
+/* Leaves what the mask allows and nothing has banned. The list must be whole. */
+void cands_mask(struct cands *s, const struct token_mask *m);
 /* Leaves out what is banned (-inf). false: nothing is left. */
 bool cands_compact(struct cands *s);
 

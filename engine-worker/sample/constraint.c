@@ -255,11 +255,14 @@ void constraint_close(struct constraint *c)
 
 /* ---- following ---- */
 
-/* Starts afresh with the sets that open states stand in when memory is used up. */
+/* Before a state moves: when memory is used up, masks are made anew, and so are the sets, from those that open states stand
+ * in. */
 static int renew(struct grammar_use *u, struct vt_err *err)
 {
     struct matcher *m;
     matcher_budget(u->matcher);
+    if (u->mask_bytes > MASK_BYTES)
+        drop_masks(u);
     if (!matcher_full(u->matcher))
         return 0;
     if (matcher_new(&m, &u->automaton, err) < 0)
@@ -403,8 +406,6 @@ static int make(struct grammar_use *u, uint32_t set, struct vt_err *err)
     }
     for (uint32_t i = 0; matcher_can_end(u->matcher, set) && i < cs->n_eog; i++, n++)
         cs->bits[cs->eog[i] / 64] |= (uint64_t)1 << (cs->eog[i] % 64);
-    if (u->mask_bytes > MASK_BYTES)
-        drop_masks(u);
     if (set >= u->cap_masks) {
         uint32_t cap = set < 512 ? 1024 : 2 * set;
         struct mask *p = realloc(u->masks, cap * sizeof *p);
@@ -424,8 +425,7 @@ int constraint_mask(struct constraint *c, struct token_mask *m, struct vt_err *e
 {
     struct grammar_use *u = c->use;
     *m = (struct token_mask){0};
-    if (renew(u, err) < 0)
-        return -1;
+    matcher_budget(u->matcher);
     u->n_asked++;
     uint32_t set = c->ended ? MATCHER_DEAD : matcher_normal(u->matcher, c->set, u->cs->trie.longest + 1);
     if (set == MATCHER_ERROR) {

@@ -19,7 +19,7 @@
 struct constraints;
 struct grammar_use;
 
-/* One of two forms, whichever is smaller. Valid until the next call for its grammar. */
+/* One of two forms, whichever is smaller. Valid until a state of its grammar is advanced. */
 struct token_mask {
     const uint32_t *ids;  /* n allowed ids, ascending; NULL: see bits */
     uint32_t n;           /* allowed */

@@ -251,6 +251,8 @@ enum sampler_rc sampler_pick(struct sampler *s, const struct sampler_ask *a, str
             return SAMPLER_NOT_FINITE;
     cands_load(c, a->logits);
     apply_bias(c, a->p);
+    if (a->mask)
+        cands_mask(c, a->mask);
     enum sampler_rc rc = run_chain(s, a);
     if (rc != SAMPLER_OK)
         return rc;

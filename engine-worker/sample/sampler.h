@@ -1,6 +1,6 @@
 /* Sampler: from one row of logits to one token.
  *
- * Logit bias and the request's bans come first; then the steps of the chain in the order asked for (sampling.h), each with
+ * The mask of a grammar, logit bias and the request's bans come first; then the steps of the chain in the order asked for (sampling.h), each with
  * the meaning it has in llama-server; then a draw. Temperature <= 0 leaves only the largest logit at its place in the chain.
  * Mirostat takes the place of the truncations; adaptive-p takes the place of the plain draw. The draw is a pure function of
  * the logits, the parameters, the state, the seed and the position; only mirostat and adaptive-p have a state, one number,
@@ -13,6 +13,7 @@
 #ifndef SAMPLER_H
 #define SAMPLER_H
 
+#include "constraint.h"
 #include "err.h"
 #include "sampling.h"
 
@@ -51,8 +52,9 @@ struct sampler_ask {
     const float *logits;   /* [n_vocab], left as they are */
     const uint32_t *items; /* [n_items]: everything before this token, prompt and output */
     size_t n_items;
-    uint64_t position;    /* of the token in the output */
-    sampler_bytes *bytes; /* NULL: no sequence breakers */
+    const struct token_mask *mask; /* NULL: every token may come */
+    uint64_t position;             /* of the token in the output */
+    sampler_bytes *bytes;          /* NULL: no sequence breakers */
     const void *bytes_arg;
     bool logprob;   /* want it */
     unsigned n_top; /* alternatives wanted, at most as many as `top` holds and the vocabulary has */

@@ -44,6 +44,26 @@ static int check_config(const struct eng_config *c, struct vt_err *err)
     return 0;
 }
 
+/* The bytes of a token as a constrained text has them. Control tokens stand for themselves; what is unknown or unused, and
+ * rows of the embedding behind the vocabulary, never come. */
+static int make_constraints(struct eng *e, struct vt_err *err)
+{
+    uint32_t n = (uint32_t)e->model->n_vocab;
+    struct trie_token *t = calloc(n, sizeof *t);
+    if (!t)
+        return vt_fail(err, VT_E_NOMEM, "out of memory for the tokens of a vocabulary of %u", n);
+    for (uint32_t i = 0; i < n && i < tok_n_vocab(e->tok); i++) {
+        enum tok_kind kind = tok_kind(e->tok, i);
+        size_t len = 0;
+        const uint8_t *p = tok_bytes(e->tok, i, &len);
+        if (p && kind != TOK_UNKNOWN && kind != TOK_UNUSED)
+            t[i] = (struct trie_token){.bytes = p, .n = (uint32_t)len, .control = kind == TOK_CONTROL};
+    }
+    int r = constraints_new(&e->constraints, t, n, e->eog, e->n_eog, err);
+    free(t);
+    return r;
+}
+
 static int load_model(struct eng *e, const struct eng_config *c, struct vt_err *err)
 {
     if (gguf_open(&e->file, c->model_path, false, err) < 0)
@@ -57,7 +77,7 @@ static int load_model(struct eng *e, const struct eng_config *c, struct vt_err *
                        c->model_path, tok_n_vocab(e->tok), e->model->n_vocab);
     e->n_eog = tok_eog_ids(e->tok, &e->eog);
     touch_weights(e, c);
-    return 0;
+    return make_constraints(e, err);
 }
 
 static uint32_t canary_pages(const struct eng *e)
@@ -198,6 +218,7 @@ static void engine_free(struct eng *e)
         kv_seq_fini(&e->slots[i].seq);
         sampler_free(e->slots[i].sampler);
     }
+    constraints_free(e->constraints);
     kv_seq_fini(&e->canary);
     free(e->slots);
     free(e->done);

@@ -29,6 +29,9 @@ struct eng_request {
     size_t n_stop_ids;
     uint32_t credit;
     uint8_t logprobs; /* 0: none, n: n-1 top alternatives with each token */
+    const uint8_t
+        *grammar; /* bytes of an automaton (automaton.h) that the output follows; borrowed during submit */
+    size_t n_grammar; /* 0: none */
     bool reuse;       /* may reuse cached prefixes */
     struct vt_sampling
         sampling; /* its arrays are borrowed during submit; without a seed the engine draws one */

@@ -3,6 +3,7 @@
 #define SCHED_INTERNAL_H
 
 #include "clock.h"
+#include "constraint.h"
 #include "engine.h"
 #include "forward.h"
 #include "model.h"
@@ -33,8 +34,9 @@ struct request {
     size_t n_stop_ids;
     uint8_t logprobs;
     bool reuse, ignore_eos;
-    struct vt_sampling sampling; /* its arrays are owned */
-    double state;                /* of the sampler */
+    struct vt_sampling sampling;  /* its arrays are owned */
+    double state;                 /* of the sampler */
+    struct constraint constraint; /* where the output stands under its grammar; zeroed: none */
     uint32_t n_reused;
     uint64_t order;                             /* of arrival */
     uint64_t submitted_us, placed_us, first_us; /* monotonic; first_us: first token of this run */
@@ -54,6 +56,7 @@ struct finished {
 struct pick { /* what sampling of one slot gave */
     enum sampler_rc rc;
     struct sampler_got got;
+    struct token_mask mask; /* of a request with a grammar */
     struct sampler_top top[LOGPROBS_MAX];
 };
 
@@ -85,6 +88,7 @@ struct eng {
     struct be *be;
     struct kv *kv, *win; /* win: of the layers with a window; NULL: none */
     struct fw *fw;
+    struct constraints *constraints;
     const uint32_t *eog;
     size_t n_eog;
 

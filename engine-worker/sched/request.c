@@ -9,6 +9,7 @@ void request_free(struct request *r)
 {
     if (!r)
         return;
+    constraint_close(&r->constraint);
     free(r->items);
     free(r->stop_ids);
     free((void *)r->sampling.bias_ids);
@@ -115,6 +116,22 @@ static int fill(struct request *r, const struct eng *e, const struct eng_request
     return 0;
 }
 
+/* The grammar, at the place to which the ids lead that the client has already. */
+static int constrain(struct request *r, const struct eng *e, const struct eng_request *q, struct vt_err *err)
+{
+    if (q->n_grammar == 0)
+        return 0;
+    if (r->ignore_eos)
+        return vt_fail(err, VT_E_GRAMMAR,
+                       "ignore_eos cannot go with a grammar, which says where the text ends");
+    if (constraint_open(e->constraints, q->grammar, q->n_grammar, &r->constraint, err) < 0)
+        return -1;
+    for (size_t i = 0; i < q->n_emitted; i++)
+        if (constraint_advance(&r->constraint, q->emitted[i], err) < 0)
+            return vt_fail_prefix(err, "emitted token %zu of a resumed request", i);
+    return 0;
+}
+
 int request_new(struct request **out, const struct eng *e, const struct eng_request *q, struct vt_err *err)
 {
     *out = NULL;
@@ -125,7 +142,7 @@ int request_new(struct request **out, const struct eng *e, const struct eng_requ
         request_free(r);
         return vt_fail(err, VT_E_NOMEM, "out of memory for a request of %zu tokens", q->n_ids);
     }
-    if (sampler_check(&r->sampling, (uint32_t)e->model->n_vocab, err) < 0) {
+    if (sampler_check(&r->sampling, (uint32_t)e->model->n_vocab, err) < 0 || constrain(r, e, q, err) < 0) {
         request_free(r);
         return -1;
     }

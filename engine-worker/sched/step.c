@@ -121,6 +121,7 @@ static void pick_one(void *arg, int64_t i)
                               .logits = s->logits,
                               .items = r->items,
                               .n_items = r->n_items,
+                              .mask = r->constraint.use ? &s->pick.mask : NULL,
                               .position = r->n_emitted,
                               .bytes = token_bytes,
                               .bytes_arg = e->tok,
@@ -164,12 +165,18 @@ static void deliver(struct eng *e, struct slot *s)
         return;
     }
     if (s->pick.rc == SAMPLER_NOTHING) {
-        vt_fail(&err, VT_E_PARAM, "every token is banned");
+        vt_fail(&err, r->constraint.use ? VT_E_GRAMMAR : VT_E_PARAM, "%s",
+                r->constraint.use ? "logit_bias bans every token that the grammar allows"
+                                  : "every token is banned");
         slot_finish(e, s, ENG_ERROR, &err);
         return;
     }
     if (s->pick.rc == SAMPLER_NOMEM || request_append(r, s->pick.got.id) < 0) {
         vt_fail(&err, VT_E_NOMEM, "out of memory for the output");
+        slot_finish(e, s, ENG_ERROR, &err);
+        return;
+    }
+    if (constraint_advance(&r->constraint, s->pick.got.id, &err) < 0) {
         slot_finish(e, s, ENG_ERROR, &err);
         return;
     }
@@ -219,9 +226,20 @@ static void fail_batch(struct eng *e)
         slot_finish(e, e->run_slots[i], ENG_ERROR, &err);
 }
 
+/* What the grammar lets come next. False: nothing, and the request has ended. */
+static bool mask(struct eng *e, struct slot *s)
+{
+    struct vt_err err;
+    if (!s->req->constraint.use || constraint_mask(&s->req->constraint, &s->pick.mask, &err) == 0)
+        return true;
+    s->req->first_us = s->req->first_us ? s->req->first_us : vt_mono(&e->clock);
+    slot_finish(e, s, ENG_ERROR, &err);
+    return false;
+}
+
 static void finish_batch(struct eng *e, const float *logits)
 {
-    int64_t n_picks = 0;
+    int64_t n_picks = 0, n_rows = 0;
     for (int i = 0; i < e->n_runs; i++) {
         struct slot *s = e->run_slots[i];
         if (!advance(e, s, &e->runs[i]))
@@ -231,8 +249,9 @@ static void finish_batch(struct eng *e, const float *logits)
             slot_finish(e, s, ENG_LENGTH, NULL);
             continue;
         }
-        s->logits = logits + n_picks * e->model->n_vocab;
-        e->todo[n_picks++] = s;
+        s->logits = logits + n_rows++ * e->model->n_vocab;
+        if (mask(e, s))
+            e->todo[n_picks++] = s;
     }
     be_pool_run(e->pool, pick_one, e, n_picks);
     for (int64_t i = 0; i < n_picks; i++)

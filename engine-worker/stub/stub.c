@@ -282,6 +282,10 @@ static void submit(struct eng *e, const struct eng_request *q)
                "the prompt is empty or longer than the window");
         return;
     }
+    if (q->n_grammar > 0) {
+        refuse(e, q->handle, VT_E_CAPABILITY, "this engine follows a script and no grammar");
+        return;
+    }
     if (q->slot >= (int32_t)e->facts.slots) {
         refuse(e, q->handle, VT_E_NO_SLOT, "there is no such slot");
         return;

@@ -1,5 +1,7 @@
 #include "request.h"
 
+#include "automaton.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,8 +49,9 @@ static int check_asked(const struct vt_frame *f, struct vt_err *err)
     if (vt_frame_array(f, VT_SUBMIT_MEDIA) != NULL && vt_frame_array(f, VT_SUBMIT_MEDIA)->size > 0)
         return vt_fail(err, VT_E_CAPABILITY, "this model takes text only");
     vt_frame_bin(f, VT_SUBMIT_GRAMMAR, &n);
-    if (n > 0)
-        return vt_fail(err, VT_E_CAPABILITY, "grammars are not offered by this engine");
+    if (n > VT_AUTOMATON_BYTES || (n == 0 && vt_frame_has(f, VT_SUBMIT_GRAMMAR)))
+        return vt_fail(err, VT_E_GRAMMAR, "a grammar of %zu bytes; 1 to %u are possible", n,
+                       VT_AUTOMATON_BYTES);
     if (vt_frame_u64(f, VT_SUBMIT_CHOICES, 1) > 1)
         return vt_fail(err, VT_E_CAPABILITY, "one choice a request");
     if (vt_frame_u64(f, VT_SUBMIT_MAX_NEW, 0) > UINT32_MAX)
@@ -61,10 +64,11 @@ int request_read(struct request *r, const struct vt_frame *f, uint32_t n_vocab, 
     const msgpack_object_map *s = vt_frame_map(f, VT_SUBMIT_SAMPLING),
                              *resume = vt_frame_map(f, VT_SUBMIT_RESUME);
     struct vt_sampling_raw raw;
-    size_t items_len, stop_len, emitted_len;
+    size_t items_len, stop_len, emitted_len, grammar_len;
     const uint8_t *items = vt_frame_bin(f, VT_SUBMIT_ITEMS, &items_len);
     const uint8_t *stop = vt_frame_bin(f, VT_SUBMIT_STOP_IDS, &stop_len);
     const uint8_t *emitted = vt_map_bin(resume, VT_RESUME_EMITTED, &emitted_len);
+    const uint8_t *grammar = vt_frame_bin(f, VT_SUBMIT_GRAMMAR, &grammar_len);
     struct eng_request *q = &r->submit;
     char tenant[80];
     if (check_asked(f, err) < 0 || vt_sampling_get(&q->sampling, &raw, s, err) < 0)
@@ -74,8 +78,8 @@ int request_read(struct request *r, const struct vt_frame *f, uint32_t n_vocab, 
         return vt_fail(err, VT_E_PARAM, "tenant name: 1 to 64 letters, digits, dots, dashes or underscores");
     if (items_len % 4 || stop_len % 4 || emitted_len % 4)
         return vt_fail(err, VT_E_PARAM, "a list of ids is not a whole number of ids");
-    uint8_t *at = r->blob =
-        malloc(items_len + stop_len + emitted_len + 8 * raw.n_bias + raw.breakers_len + sizeof tenant);
+    uint8_t *at = r->blob = malloc(items_len + stop_len + emitted_len + 8 * raw.n_bias + raw.breakers_len +
+                                   grammar_len + sizeof tenant);
     if (at == NULL)
         return vt_fail(err, VT_E_NOMEM, "no memory for a prompt of %zu tokens", items_len / 4);
     q->ids = take_ids(&at, items, items_len);
@@ -89,7 +93,10 @@ int request_read(struct request *r, const struct vt_frame *f, uint32_t n_vocab, 
     q->sampling.n_bias = raw.n_bias;
     q->sampling.breakers = raw.breakers_len > 0 ? memcpy(at, raw.breakers, raw.breakers_len) : NULL;
     q->sampling.breakers_len = raw.breakers_len;
-    q->tenant = strcpy((char *)at + raw.breakers_len, tenant);
+    at += raw.breakers_len;
+    q->grammar = grammar_len > 0 ? memcpy(at, grammar, grammar_len) : NULL;
+    q->n_grammar = grammar_len;
+    q->tenant = strcpy((char *)at + grammar_len, tenant);
     r->sampler_state = q->state = vt_map_f64(resume, VT_RESUME_STATE, NAN);
     if (resume != NULL && vt_map_get(resume, VT_RESUME_SEED) != NULL) {
         q->sampling.has_seed = true;

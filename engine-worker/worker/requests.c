@@ -145,11 +145,12 @@ static int submit(struct requests *rs, struct request *r)
                 {q->sampling.bias_ids, q->sampling.n_bias * 4},
                 {q->sampling.bias, q->sampling.n_bias * 4},
                 {q->sampling.breakers, q->sampling.breakers_len},
+                {q->grammar, q->n_grammar},
                 {q->tenant, strlen(q->tenant) + 1}};
-    const void *copy[7];
+    const void *copy[8];
     size_t total = 0;
     struct cmd *m = compute_cmd(CMD_SUBMIT);
-    for (int i = 0; i < 7; i++)
+    for (int i = 0; i < 8; i++)
         total += part[i].len;
     uint8_t *at = m != NULL ? malloc(total) : NULL;
     if (at == NULL) {
@@ -157,7 +158,7 @@ static int submit(struct requests *rs, struct request *r)
         return -1;
     }
     m->blob = at;
-    for (int i = 0; i < 7; i++) {
+    for (int i = 0; i < 8; i++) {
         if (part[i].len > 0)
             memcpy(at, part[i].src, part[i].len);
         copy[i] = at;
@@ -170,7 +171,8 @@ static int submit(struct requests *rs, struct request *r)
     m->submit.sampling.bias_ids = copy[3];
     m->submit.sampling.bias = copy[4];
     m->submit.sampling.breakers = copy[5];
-    m->submit.tenant = copy[6];
+    m->submit.grammar = copy[6];
+    m->submit.tenant = copy[7];
     m->submit.handle = r->handle;
     core_rid(r->handle, m->submit.rid);
     r->granted = r->n + (uint64_t)q->credit;

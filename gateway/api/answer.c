@@ -422,6 +422,8 @@ static int init_choice(struct answer *a, unsigned i, uint32_t window, struct api
     c->job.max_new = q->n_predict < 0 || q->n_predict > room ? room : (uint32_t)q->n_predict;
     c->job.slot = (int32_t)q->id_slot;
     c->job.reuse = q->cache_prompt;
+    c->job.grammar = q->constrain.bytes;
+    c->job.n_grammar = q->constrain.n_bytes;
     /* Choices of one request differ by their seeds, in a way that repeats when the request is. */
     c->job.sampling = q->s;
     c->job.sampling.seed = (q->s.seed + i) & INT64_MAX;

@@ -233,6 +233,7 @@ static int make_prompt(struct draft *d, struct api_err *e)
     if (chat_prompt_make(&p, d, e))
         return -1;
     d->o.think_open = d->o.think && p.open_think;
+    bool thinks = p.open_think;
     int r = draft_too_long(d, p.t.len, "messages", e);
     if (r == 0)
         r = chat_prompt_encode(&p, d->model, &ids, e);
@@ -242,6 +243,8 @@ static int make_prompt(struct draft *d, struct api_err *e)
         if (!d->prompts)
             r = api_fail(e, 500, NULL, "out of memory");
     }
+    if (r == 0)
+        r = constrain_finish(&d->p.constrain, thinks, e);
     if (r) {
         tok_ids_fini(&ids);
         return -1;

@@ -160,7 +160,8 @@ static int own_fields(const json_t *body, struct answer_opts *o, struct api_err 
 static int draft(struct draft *d, struct api_err *e)
 {
     d->o.parallel_tools = true;
-    if (draft_params(d, e) || own_fields(d->body, &d->o, e) || draft_prompts(d, "prompt", d->o.echo, e))
+    if (draft_params(d, e) || own_fields(d->body, &d->o, e) || draft_prompts(d, "prompt", d->o.echo, e) ||
+        constrain_finish(&d->p.constrain, false, e))
         return -1;
     if (d->p.n_probs > 0 && !d->o.logprobs) {
         d->o.logprobs = true;

@@ -188,6 +188,7 @@ void params_fini(struct params *p)
     free(p->bias);
     free(p->breakers);
     stop_set_free(p->stop);
+    constrain_fini(&p->constrain);
     json_decref(p->response_fields);
     *p = (struct params){0};
 }
@@ -405,19 +406,9 @@ static int refuse(const json_t *body, const char *name, const char *what, struct
 
 static int parse_refused(const json_t *body, struct api_err *e)
 {
-    json_t *rf = field(body, "response_format");
-    const char *type = NULL;
-    if (refuse(body, "grammar", "grammars are", e) || refuse(body, "json_schema", "JSON schemas are", e) ||
-        refuse(body, "lora", "adapters are", e) || refuse(body, "banned_strings", "banned strings are", e) ||
+    if (refuse(body, "lora", "adapters are", e) || refuse(body, "banned_strings", "banned strings are", e) ||
         refuse(body, "banned_regex", "banned expressions are", e))
         return -1;
-    if (!rf)
-        return 0;
-    if (!json_is_object(rf) || field_str(rf, "type", &type, e) != 0)
-        return api_fail(e, 400, "response_format", "Field 'response_format': must be an object with a type");
-    if (strcmp(type, "text") != 0)
-        return api_fail(e, 400, "response_format",
-                        "Field 'response_format': type '%s' is not supported by this build", type);
     return 0;
 }
 
@@ -481,7 +472,8 @@ int params_parse(struct params *p, const json_t *body, const struct params_env *
             return -1;
     if (parse_seed(p, body, e) || parse_extent(p, body, env, e) || parse_stop(p, body, e) ||
         parse_bias(p, body, env, e) || parse_samplers(p, body, e) || parse_breakers(p, body, e) ||
-        parse_refused(body, e) || parse_stream_options(p, body, e) || parse_fields(p, body, e))
+        parse_refused(body, e) || constrain_read(&p->constrain, body, e) ||
+        parse_stream_options(p, body, e) || parse_fields(p, body, e))
         return -1;
     if (field_int(body, "n_probs", 0, MAX_PROBS, &p->n_probs, e) < 0)
         return -1;
@@ -533,7 +525,7 @@ json_t *params_json(const struct params *p)
     for (size_t at = 0; at < p->s.breakers_len; at += strlen(p->s.breakers + at) + 1)
         json_array_append_new(breakers, json_string(p->s.breakers + at));
     json_object_set_new(o, "dry_sequence_breakers", breakers);
-    json_object_set_new(o, "grammar", json_string(""));
+    json_object_set_new(o, "grammar", json_string(p->constrain.text ? p->constrain.text : ""));
     json_object_set_new(o, "lora", json_array());
     return o;
 }

@@ -5,6 +5,7 @@
 
 #include "../http/error.h"
 #include "../stream/stop.h"
+#include "constrain.h"
 #include "sampling.h"
 
 #include <jansson.h>
@@ -24,6 +25,7 @@ struct params {
     int64_t n;                /* choices */
     int64_t id_slot;          /* -1: any */
     bool cache_prompt;
+    struct constrain constrain;
     /* what is told */
     bool stream, include_usage, return_tokens, return_progress, timings_per_token;
     int64_t n_probs;         /* native: alternatives with each token */

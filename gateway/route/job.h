@@ -47,6 +47,8 @@ struct job {
     uint32_t max_new;
     int32_t slot; /* -1: any */
     bool reuse;
+    const uint8_t *grammar; /* borrowed for the job's life; NULL: none */
+    size_t n_grammar;
     const char *label; /* for the log: the answer's id */
 
     /* the router's */

@@ -40,6 +40,8 @@ int job_send_submit(const struct job *j, struct vt_link *l, struct vt_err *err)
     vt_enc_bin(e, VT_SUBMIT_ITEMS, j->tr.prompt, j->tr.n_prompt * sizeof *j->tr.prompt);
     vt_enc_u64(e, VT_SUBMIT_MAX_NEW, j->max_new);
     vt_sampling_put(e, VT_SUBMIT_SAMPLING, &j->sampling);
+    if (j->n_grammar > 0)
+        vt_enc_bin(e, VT_SUBMIT_GRAMMAR, j->grammar, j->n_grammar);
     if (j->tr.logprobs)
         vt_enc_u64(e, VT_SUBMIT_LOGPROBS, j->tr.n_top + 1);
     vt_enc_u64(e, VT_SUBMIT_CREDIT, ROUTER_CREDIT);
