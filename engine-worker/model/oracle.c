@@ -11,9 +11,9 @@
 struct oracle {
     const struct gguf_file *f;
     char arch[16];
-    uint32_t E, L, H, Hk, d, F, V, n_rot, nk, nv, dk, conv, n;
-    double base, eps;
-    bool hybrid;
+    uint32_t E, L, H, Hk, d, F, V, n_rot, nk, nv, dk, conv, n, experts, used, window, period;
+    double base, eps, factor, cap;
+    bool hybrid, gemma;
 };
 
 static const float *weight(const struct oracle *o, int layer, const char *name)
@@ -81,12 +81,18 @@ static double f16(double x)
     return (double)be_f16_to_f32(be_f32_to_f16((float)x));
 }
 
-/* Half-split rope on one head. */
-static void rope(const struct oracle *o, double *x, uint32_t pos)
+static bool windowed(const struct oracle *o, int il)
+{
+    return o->window && (uint32_t)il % o->period < o->period - 1;
+}
+
+/* Half-split rope on one head; layers with a window turn by another base and are not scaled. */
+static void rope(const struct oracle *o, int il, double *x, uint32_t pos)
 {
     uint32_t half = o->n_rot / 2;
+    double base = windowed(o, il) ? 10000 : o->base, factor = windowed(o, il) ? 1 : o->factor;
     for (uint32_t i = 0; i < half; i++) {
-        double a = pos * pow(o->base, -2.0 * i / o->n_rot), c = cos(a), s = sin(a);
+        double a = pos / factor * pow(base, -2.0 * i / o->n_rot), c = cos(a), s = sin(a);
         double p = x[i], q = x[i + half];
         x[i] = p * c - q * s;
         x[i + half] = p * s + q * c;
@@ -102,7 +108,7 @@ static double *attention(const struct oracle *o, int il, const double *x)
     double *heads = zeros((size_t)T * H * d), *p = zeros(T);
     rms(k, k, weight(o, il, "attn_k_norm.weight"), T * Hk, d, o->eps);
     for (uint32_t i = 0; i < T * Hk; i++)
-        rope(o, k + (size_t)i * d, i / Hk);
+        rope(o, il, k + (size_t)i * d, i / Hk);
     for (size_t i = 0; i < (size_t)T * Hk * d; i++) {
         k[i] = f16(k[i]);
         v[i] = f16(v[i]);
@@ -111,9 +117,10 @@ static double *attention(const struct oracle *o, int il, const double *x)
         for (uint32_t h = 0; h < H; h++) {
             double *qh = q + ((size_t)t * H + h) * wide, max = -INFINITY, sum = 0;
             double *out = heads + ((size_t)t * H + h) * d;
+            uint32_t first = windowed(o, il) && t >= o->window ? t - o->window + 1 : 0;
             rms(qh, qh, weight(o, il, "attn_q_norm.weight"), 1, d, o->eps);
-            rope(o, qh, t);
-            for (uint32_t s = 0; s <= t; s++) {
+            rope(o, il, qh, t);
+            for (uint32_t s = first; s <= t; s++) {
                 const double *kh = k + ((size_t)s * Hk + h / (H / Hk)) * d;
                 p[s] = 0;
                 for (uint32_t i = 0; i < d; i++)
@@ -121,9 +128,9 @@ static double *attention(const struct oracle *o, int il, const double *x)
                 p[s] /= sqrt(d);
                 max = fmax(max, p[s]);
             }
-            for (uint32_t s = 0; s <= t; s++)
+            for (uint32_t s = first; s <= t; s++)
                 sum += p[s] = exp(p[s] - max);
-            for (uint32_t s = 0; s <= t; s++)
+            for (uint32_t s = first; s <= t; s++)
                 for (uint32_t i = 0; i < d; i++)
                     out[i] += p[s] / sum * v[((size_t)s * Hk + h / (H / Hk)) * d + i];
             for (uint32_t i = 0; o->hybrid && i < d; i++)
@@ -208,21 +215,66 @@ static double *delta_net(const struct oracle *o, int il, const double *x)
     return y;
 }
 
-static double *swiglu(const struct oracle *o, int il, const double *x)
+/* One row: the best experts by their logits, weighed by the softmax over them. */
+static void expert_row(const struct oracle *o, int il, const double *x, double *y)
+{
+    double *logits = linear(weight(o, il, "ffn_gate_inp.weight"), x, 1, o->E, o->experts), w[64], sum = 0;
+    uint32_t ids[64];
+    for (uint32_t j = 0; j < o->used; j++) {
+        uint32_t best = 0;
+        for (uint32_t e = 1; e < o->experts; e++)
+            best = logits[e] > logits[best] ? e : best;
+        ids[j] = best;
+        sum += w[j] = exp(logits[best]);
+        logits[best] = -INFINITY;
+    }
+    for (uint32_t j = 0; j < o->used; j++) {
+        size_t at = (size_t)ids[j] * o->E * o->F;
+        double *g = linear(weight(o, il, "ffn_gate_exps.weight") + at, x, 1, o->E, o->F);
+        double *u = linear(weight(o, il, "ffn_up_exps.weight") + at, x, 1, o->E, o->F);
+        for (uint32_t i = 0; i < o->F; i++)
+            g[i] = silu(g[i]) * u[i];
+        double *d = linear(weight(o, il, "ffn_down_exps.weight") + at, g, 1, o->F, o->E);
+        for (uint32_t i = 0; i < o->E; i++)
+            y[i] += w[j] / sum * d[i];
+        free(g);
+        free(u);
+        free(d);
+    }
+    free(logits);
+}
+
+static double *experts(const struct oracle *o, int il, const double *x)
+{
+    double *y = zeros((size_t)o->n * o->E);
+    for (uint32_t t = 0; t < o->n; t++)
+        expert_row(o, il, x + (size_t)t * o->E, y + (size_t)t * o->E);
+    return y;
+}
+
+static double gelu(double x)
+{
+    return 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
+}
+
+static double *dense(const struct oracle *o, int il, const double *x)
 {
     double *g = linear(weight(o, il, "ffn_gate.weight"), x, o->n, o->E, o->F);
     double *u = linear(weight(o, il, "ffn_up.weight"), x, o->n, o->E, o->F);
     for (size_t i = 0; i < (size_t)o->n * o->F; i++)
-        g[i] = silu(g[i]) * u[i];
+        g[i] = (o->gemma ? gelu(g[i]) : silu(g[i])) * u[i];
     double *y = linear(weight(o, il, "ffn_down.weight"), g, o->n, o->F, o->E);
     free(g);
     free(u);
     return y;
 }
 
-static void add_and_free(double *h, double *y, size_t n)
+/* norm: of what is added; NULL: none. */
+static void add_and_free(const struct oracle *o, double *h, double *y, const float *norm)
 {
-    for (size_t i = 0; i < n; i++)
+    if (norm)
+        rms(y, y, norm, o->n, o->E, o->eps);
+    for (size_t i = 0; i < (size_t)o->n * o->E; i++)
         h[i] += y[i];
     free(y);
 }
@@ -248,6 +300,19 @@ static void read_shape(struct oracle *o)
     o->nv = u32(o, "ssm.time_step_rank");
     o->dk = u32(o, "ssm.state_size");
     o->conv = u32(o, "ssm.conv_kernel");
+    o->gemma = strcmp(o->arch, "gemma3") == 0;
+    o->experts = u32(o, "expert_count");
+    o->used = u32(o, "expert_used_count");
+    o->window = u32(o, "attention.sliding_window");
+    o->period = u32(o, "attention.sliding_window_pattern");
+    v = 1;
+    snprintf(key, sizeof key, "%s.rope.scaling.factor", o->arch);
+    gguf_f32(o->f, key, &v, NULL);
+    o->factor = (double)v;
+    v = 0;
+    snprintf(key, sizeof key, "%s.final_logit_softcapping", o->arch);
+    gguf_f32(o->f, key, &v, NULL);
+    o->cap = (double)v;
     snprintf(key, sizeof key, "%s.rope.freq_base", o->arch);
     gguf_f32(o->f, key, &v, NULL);
     o->base = (double)v;
@@ -264,16 +329,20 @@ double *oracle_logits(const struct gguf_file *f, const uint32_t *ids, uint32_t n
     double *h = zeros(rows), *x = zeros(rows);
     const float *embd = weight(&o, -1, "token_embd.weight"), *head = weight(&o, -1, "output.weight");
     for (size_t i = 0; i < rows; i++)
-        h[i] = (double)embd[(size_t)ids[i / o.E] * o.E + i % o.E];
+        h[i] = (double)embd[(size_t)ids[i / o.E] * o.E + i % o.E] * (o.gemma ? sqrt(o.E) : 1);
     for (int il = 0; il < (int)o.L; il++) {
         bool full = !o.hybrid || (il + 1) % 4 == 0;
         rms(x, h, weight(&o, il, "attn_norm.weight"), n, o.E, o.eps);
-        add_and_free(h, full ? attention(&o, il, x) : delta_net(&o, il, x), rows);
+        add_and_free(&o, h, full ? attention(&o, il, x) : delta_net(&o, il, x),
+                     o.gemma ? weight(&o, il, "post_attention_norm.weight") : NULL);
         rms(x, h, weight(&o, il, o.hybrid ? "post_attention_norm.weight" : "ffn_norm.weight"), n, o.E, o.eps);
-        add_and_free(h, swiglu(&o, il, x), rows);
+        add_and_free(&o, h, o.experts ? experts(&o, il, x) : dense(&o, il, x),
+                     o.gemma ? weight(&o, il, "post_ffw_norm.weight") : NULL);
     }
     rms(x, h, weight(&o, -1, "output_norm.weight"), n, o.E, o.eps);
     double *logits = linear(head ? head : embd, x, n, o.E, o.V);
+    for (size_t i = 0; o.cap > 0 && i < (size_t)n * o.V; i++)
+        logits[i] = o.cap * tanh(logits[i] / o.cap);
     free(h);
     free(x);
     return logits;

@@ -91,20 +91,20 @@ static float *buffer(struct bench *b, uint32_t rows)
     return p;
 }
 
-static void agrees(const struct tiny *t, int simd)
+static void agrees(const struct tiny *t, int simd, uint32_t n)
 {
     struct bench b;
     setup(&b, t, simd, 2);
     uint32_t V = (uint32_t)b.m->n_vocab;
-    double *want = oracle_logits(b.f, b.ids, N), d2 = 0, w2 = 0;
-    float *got = buffer(&b, N);
-    feed(&b, b.ids, N, N, got);
-    for (uint32_t i = 0; i < N * V; i++) {
+    double *want = oracle_logits(b.f, b.ids, n), d2 = 0, w2 = 0;
+    float *got = buffer(&b, n);
+    feed(&b, b.ids, n, n, got);
+    for (uint32_t i = 0; i < n * V; i++) {
         d2 += ((double)got[i] - want[i]) * ((double)got[i] - want[i]);
         w2 += want[i] * want[i];
     }
     /* rows whose two best logits are nearer to each other than the error may swap: none with these seeds */
-    for (uint32_t i = 0; i < N; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         uint32_t best = 0;
         for (uint32_t j = 1; j < V; j++)
             if (want[i * V + j] > want[i * V + best])
@@ -112,28 +112,25 @@ static void agrees(const struct tiny *t, int simd)
         assert_int_equal(be_argmax(got + (size_t)i * V, V), best);
     }
     print_message("%s, %s: relative rms %.2e\n", t->arch, be_simd_name(be_simd_of(b.be)), sqrt(d2 / w2));
-    assert_true(sqrt(d2 / w2) < 2e-4);
+    assert_true(sqrt(d2 / w2) < 5e-4);
     free(want);
     free(got);
     teardown(&b);
 }
 
-static void qwen3_agrees_with_the_oracle(void **state)
+/* The window of gemma3 begins to move at 300. */
+static void every_kind_agrees_with_the_oracle(void **state)
 {
-    agrees(&tiny_qwen3, BE_REF);
-    agrees(&tiny_qwen3, -1);
-}
-
-static void qwen35_agrees_with_the_oracle(void **state)
-{
-    agrees(&tiny_qwen35, BE_REF);
-    agrees(&tiny_qwen35, -1);
+    for (int i = 0; i < TINY_KINDS; i++) {
+        agrees(tiny_all[i], BE_REF, N);
+        agrees(tiny_all[i], -1, tiny_all[i]->window ? 400 : N);
+    }
 }
 
 static void chunks(const struct tiny *t, int simd)
 {
     static const uint32_t sizes[] = {1, 7, 64, 255};
-    enum { LONG = 300 }; /* over a page border */
+    enum { LONG = 500 }; /* over a page border, and beyond a window */
     struct bench b;
     setup(&b, t, simd, 2);
     size_t bytes = (size_t)LONG * (size_t)b.m->n_vocab * sizeof(float);
@@ -151,8 +148,9 @@ static void chunks(const struct tiny *t, int simd)
 
 static void chunk_size_changes_no_bit(void **state)
 {
-    chunks(&tiny_qwen3, -1);
-    chunks(&tiny_qwen35, -1);
+    for (int i = 0; i < TINY_KINDS; i++)
+        chunks(tiny_all[i], -1);
+    chunks(&tiny_gemma3, BE_REF);
     chunks(&tiny_qwen35, BE_REF);
 }
 
@@ -209,8 +207,8 @@ static void neighbours(const struct tiny *t)
 
 static void neighbours_change_no_bit(void **state)
 {
-    neighbours(&tiny_qwen3);
-    neighbours(&tiny_qwen35);
+    for (int i = 0; i < TINY_KINDS; i++)
+        neighbours(tiny_all[i]);
 }
 
 static void threads_change_no_bit(void **state)
@@ -251,12 +249,61 @@ static void only_flagged_rows_give_logits(void **state)
     teardown(&b);
 }
 
+/* Hidden vectors and drafts by chunks of any size: the same bits as in one batch. */
+static void drafts(struct bench *b, uint32_t chunk, float *hidden, float *out)
+{
+    enum { ROWS = 70 };
+    size_t V = (size_t)b->m->n_vocab, E = (size_t)b->m->n_embd;
+    uint8_t none[ROWS] = {0}, all[ROWS];
+    struct kv_seq *s = &b->seqs[0];
+    memset(all, 1, sizeof all);
+    kv_seq_clear(s, root);
+    for (uint32_t at = 0; at < ROWS; at += chunk) {
+        uint32_t part = ROWS - at < chunk ? ROWS - at : chunk;
+        kv_seq_room(s, part);
+        struct fw_run run = {.n_rows = part, .pos0 = (int32_t)at, .pages = s->pages, .state = s->state};
+        struct fw_batch batch = {.n_rows = part,
+                                 .ids = b->ids + at,
+                                 .want = none,
+                                 .runs = &run,
+                                 .n_runs = 1,
+                                 .hidden = hidden + at * E};
+        assert_non_null(fw_forward(b->fw, &batch));
+        batch.ids++;
+        batch.want = all;
+        batch.hidden = NULL;
+        memcpy(out + at * V, fw_draft(b->fw, &batch, hidden + at * E), part * V * sizeof *out);
+        kv_seq_advance(s, b->ids + at, part);
+    }
+}
+
+static void chunks_change_no_bit_of_a_draft(void **state)
+{
+    struct bench b;
+    setup(&b, &tiny_qwen35, -1, 2);
+    size_t n = 70 * (size_t)b.m->n_vocab, e = 70 * (size_t)b.m->n_embd;
+    float *h0 = malloc(e * sizeof *h0), *h1 = malloc(e * sizeof *h1);
+    float *want = buffer(&b, 70), *got = buffer(&b, 70);
+    drafts(&b, 70, h0, want);
+    drafts(&b, 9, h1, got);
+    assert_memory_equal(h0, h1, e * sizeof *h0);
+    assert_memory_equal(want, got, n * sizeof *want);
+    free(h0);
+    free(h1);
+    free(want);
+    free(got);
+    teardown(&b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(qwen3_agrees_with_the_oracle), cmocka_unit_test(qwen35_agrees_with_the_oracle),
-        cmocka_unit_test(chunk_size_changes_no_bit),    cmocka_unit_test(neighbours_change_no_bit),
-        cmocka_unit_test(threads_change_no_bit),        cmocka_unit_test(only_flagged_rows_give_logits),
+        cmocka_unit_test(every_kind_agrees_with_the_oracle),
+        cmocka_unit_test(chunk_size_changes_no_bit),
+        cmocka_unit_test(neighbours_change_no_bit),
+        cmocka_unit_test(chunks_change_no_bit_of_a_draft),
+        cmocka_unit_test(threads_change_no_bit),
+        cmocka_unit_test(only_flagged_rows_give_logits),
     };
     return cmocka_run_group_tests_name("forward", tests, NULL, NULL);
 }

@@ -32,6 +32,34 @@ const struct tiny tiny_qwen35 = {.arch = "qwen35",
                                  .conv = 4,
                                  .n_mtp = 1,
                                  .seed = 2};
+const struct tiny tiny_moe = {.arch = "qwen3moe",
+                              .n_embd = 64,
+                              .n_blocks = 3,
+                              .n_head = 4,
+                              .n_kv = 2,
+                              .d = 32,
+                              .n_ff = 48,
+                              .n_vocab = 320,
+                              .n_rot = 32,
+                              .n_expert = 12,
+                              .n_used = 3,
+                              .tied = true,
+                              .seed = 3};
+/* The window is longer than a page and no multiple of one; the pattern leaves a layer over. */
+const struct tiny tiny_gemma3 = {.arch = "gemma3",
+                                 .n_embd = 64,
+                                 .n_blocks = 4,
+                                 .n_head = 4,
+                                 .n_kv = 2,
+                                 .d = 32,
+                                 .n_ff = 96,
+                                 .n_vocab = 320,
+                                 .n_rot = 32,
+                                 .window = 300,
+                                 .period = 3,
+                                 .tied = true,
+                                 .seed = 4};
+const struct tiny *const tiny_all[TINY_KINDS] = {&tiny_qwen3, &tiny_qwen35, &tiny_moe, &tiny_gemma3};
 
 /* ---- growing buffers ---- */
 
@@ -144,20 +172,23 @@ static void kv_array(struct writer *w, const char *name, bool prefix, uint32_t e
     put_u64(&w->kv, n);
 }
 
-/* A tensor {n0, n1} (n1 0: a vector) of normal values around `mean`, of deviation `dev`. */
-static void tensor(struct writer *w, const char *name, uint32_t n0, uint32_t n1, double mean, double dev)
+/* A tensor {n0, n1, n2} (n1, n2 0: a vector, a matrix) of normal values around `mean`, of deviation `dev`. */
+static void tensor3(struct writer *w, const char *name, uint32_t n0, uint32_t n1, uint32_t n2, double mean,
+                    double dev)
 {
     const struct tiny *t = w->t;
     if (t->skip_tensor && strcmp(name, t->skip_tensor) == 0)
         return;
     if (t->bend_tensor && strcmp(name, t->bend_tensor) == 0)
         *(n1 ? &n1 : &n0) += 1;
-    uint64_t n = (uint64_t)n0 * (n1 ? n1 : 1);
+    uint64_t n = (uint64_t)n0 * (n1 ? n1 : 1) * (n2 ? n2 : 1);
     put_str(&w->infos, name);
-    put_u32(&w->infos, n1 ? 2 : 1);
+    put_u32(&w->infos, n2 ? 3 : n1 ? 2 : 1);
     put_u64(&w->infos, n0);
     if (n1)
         put_u64(&w->infos, n1);
+    if (n2)
+        put_u64(&w->infos, n2);
     bool odd = t->bad_type && strcmp(name, t->bad_type) == 0;
     put_u32(&w->infos, odd ? 24 /* I8 */ : GT_F32);
     put_u64(&w->infos, w->data.n);
@@ -171,6 +202,11 @@ static void tensor(struct writer *w, const char *name, uint32_t n0, uint32_t n1,
     }
     pad(&w->data);
     w->n_tensors++;
+}
+
+static void tensor(struct writer *w, const char *name, uint32_t n0, uint32_t n1, double mean, double dev)
+{
+    tensor3(w, name, n0, n1, 0, mean, dev);
 }
 
 static void block_tensor(struct writer *w, uint32_t i, const char *name, uint32_t n0, uint32_t n1,
@@ -209,6 +245,22 @@ static void delta_tensors(struct writer *w, uint32_t i)
     block_tensor(w, i, "ssm_out.weight", vd, t->n_embd, 0, W(vd, 1));
 }
 
+static void expert_tensor(struct writer *w, uint32_t i, const char *name, uint32_t n0, uint32_t n1)
+{
+    char full[64];
+    snprintf(full, sizeof full, "blk.%u.%s", i, name);
+    tensor3(w, full, n0, n1, w->t->n_expert, 0, W(n0, 1.5));
+}
+
+static void expert_tensors(struct writer *w, uint32_t i)
+{
+    const struct tiny *t = w->t;
+    block_tensor(w, i, "ffn_gate_inp.weight", t->n_embd, t->n_expert, 0, W(t->n_embd, 2));
+    expert_tensor(w, i, "ffn_gate_exps.weight", t->n_embd, t->n_ff);
+    expert_tensor(w, i, "ffn_up_exps.weight", t->n_embd, t->n_ff);
+    expert_tensor(w, i, "ffn_down_exps.weight", t->n_ff, t->n_embd);
+}
+
 static void block(struct writer *w, uint32_t i, bool full, bool hybrid)
 {
     const struct tiny *t = w->t;
@@ -218,6 +270,14 @@ static void block(struct writer *w, uint32_t i, bool full, bool hybrid)
     else
         delta_tensors(w, i);
     block_tensor(w, i, hybrid ? "post_attention_norm.weight" : "ffn_norm.weight", t->n_embd, 0, 1, 0.3);
+    if (t->window) {
+        block_tensor(w, i, "post_attention_norm.weight", t->n_embd, 0, 1, 0.3);
+        block_tensor(w, i, "post_ffw_norm.weight", t->n_embd, 0, 1, 0.3);
+    }
+    if (t->n_expert) {
+        expert_tensors(w, i);
+        return;
+    }
     block_tensor(w, i, "ffn_gate.weight", t->n_embd, t->n_ff, 0, W(t->n_embd, 1.5));
     block_tensor(w, i, "ffn_up.weight", t->n_embd, t->n_ff, 0, W(t->n_embd, 1.5));
     block_tensor(w, i, "ffn_down.weight", t->n_ff, t->n_embd, 0, W(t->n_ff, 1.5));
@@ -236,7 +296,9 @@ static void tensors(struct writer *w, bool hybrid)
 {
     const struct tiny *t = w->t;
     uint32_t n_main = t->n_blocks - t->n_mtp;
-    tensor(w, "token_embd.weight", t->n_embd, t->n_vocab, 0, 1);
+    tensor(w, "token_embd.weight", t->n_embd, t->n_vocab, 0, t->window ? 0.1 : 1);
+    if (t->extra_tensor)
+        tensor(w, t->extra_tensor, 8, 0, 0, 1);
     tensor(w, "output_norm.weight", t->n_embd, 0, 1, 0.3);
     if (!t->tied)
         tensor(w, "output.weight", t->n_embd, t->n_vocab, 0, W(t->n_embd, 4));
@@ -262,6 +324,24 @@ static void metadata(struct writer *w, bool hybrid)
     kv_u32(w, "rope.dimension_count", t->n_rot);
     kv_f32(w, "rope.freq_base", 1e6f);
     kv_f32(w, "attention.layer_norm_rms_epsilon", 1e-5f);
+    if (t->extra_key) {
+        w->n_kv++;
+        key(w, t->extra_key, true, GGUF_STR);
+        put_str(&w->kv, t->extra_text);
+    }
+    if (t->extra_u32)
+        kv_u32(w, t->extra_u32, 7);
+    if (t->n_expert) {
+        kv_u32(w, "expert_count", t->n_expert);
+        kv_u32(w, "expert_used_count", t->n_used);
+        kv_u32(w, "expert_feed_forward_length", t->n_ff);
+    }
+    if (t->window) {
+        kv_u32(w, "attention.sliding_window", t->window);
+        kv_u32(w, "attention.sliding_window_pattern", t->period);
+        kv_f32(w, "final_logit_softcapping", 20.0f);
+        kv_f32(w, "rope.scaling.factor", 8.0f);
+    }
     if (!hybrid)
         return;
     kv_u32(w, "ssm.conv_kernel", t->conv);

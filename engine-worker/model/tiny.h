@@ -8,10 +8,12 @@
 #include <stdint.h>
 
 struct tiny {
-    const char *arch; /* "qwen3" or "qwen35" */
+    const char *arch; /* "qwen3", "qwen3moe", "qwen35" or "gemma3" */
     uint32_t n_embd, n_blocks, n_head, n_kv, d, n_ff, n_vocab, n_rot;
     uint32_t nk, nv, dk, conv; /* qwen35 */
     uint32_t n_mtp;
+    uint32_t n_expert, n_used; /* qwen3moe; n_ff is the width of one */
+    uint32_t window, period;   /* gemma3 */
     bool tied;
     uint64_t seed;
     /* faults for the loader's tests */
@@ -20,9 +22,14 @@ struct tiny {
     const char *nan_tensor;             /* its last value is not a number */
     const char *huge_tensor;            /* its last row is 1e30 */
     const char *bad_type;               /* this tensor says a type that nobody computes with */
+    const char *extra_tensor;           /* a tensor that the architecture does not know */
+    const char *extra_key, *extra_text; /* a string key, without its prefix */
+    const char *extra_u32;              /* an integer key with the value 7 */
 };
 
-extern const struct tiny tiny_qwen3, tiny_qwen35;
+extern const struct tiny tiny_qwen3, tiny_qwen35, tiny_moe, tiny_gemma3;
+#define TINY_KINDS 4
+extern const struct tiny *const tiny_all[TINY_KINDS];
 
 /* Writes the file and returns where its tensor data begins; aborts when that fails. */
 size_t tiny_write(const struct tiny *t, const char *path);

@@ -179,3 +179,36 @@ struct rig_req *rig_answer(struct rig *r, const struct eng_request *q)
     assert_int_equal(a->n_terminal, 1);
     return a;
 }
+
+uint32_t rig_carry(struct rig *from, struct rig *to, uint32_t slot, uint32_t good_blocks)
+{
+    const struct eng_facts *f = eng_real.facts(from->e);
+    struct eng_export *x;
+    void *imp;
+    struct vt_err err = {0};
+    uint8_t piece[1000];
+    uint32_t tokens;
+    assert_int_equal(eng_real.export_begin(from->e, 0, &x, &err), 0);
+    assert_true(x->n_blocks > 0 && x->n_items / ENG_PAGE == x->n_blocks);
+    uint32_t rec = x->n_rec ? x->rec_pos[x->n_rec - 1] : 0;
+    if (eng_real.import_begin(to->e, slot, x->tenant, x->items, x->n_items, x->n_blocks, rec, &imp, &err) < 0)
+        fail_msg("%s", err.text);
+    for (uint32_t i = 0; i < x->n_blocks; i++)
+        for (uint64_t at = 0; at < f->block_bytes; at += sizeof piece) {
+            size_t n = f->block_bytes - at < sizeof piece ? f->block_bytes - at : sizeof piece;
+            assert_int_equal(eng_real.export_read(from->e, x, 1, i, at, piece, n), 0);
+            assert_int_equal(eng_real.import_write(to->e, imp, 1, i, at, piece, n, &err), 0);
+        }
+    for (uint64_t at = 0; rec && at < f->rec_bytes; at += sizeof piece) {
+        size_t n = f->rec_bytes - at < sizeof piece ? f->rec_bytes - at : sizeof piece;
+        assert_int_equal(eng_real.export_read(from->e, x, 2, x->n_rec - 1, at, piece, n), 0);
+        assert_int_equal(eng_real.import_write(to->e, imp, 2, rec / ENG_PAGE, at, piece, n, &err), 0);
+    }
+    assert_int_equal(eng_real.export_read(from->e, x, 1, x->n_blocks, 0, piece, 1), -1);
+    assert_int_equal(eng_real.export_read(from->e, x, 1, 0, f->block_bytes, piece, 1), -1);
+    assert_int_equal(eng_real.import_write(to->e, imp, 1, x->n_blocks, 0, piece, 1, &err), -1);
+    assert_int_equal(eng_real.import_publish(to->e, imp, good_blocks, true, &tokens, &err), 0);
+    eng_real.import_free(to->e, imp);
+    eng_real.export_free(from->e, x);
+    return tokens;
+}

@@ -50,6 +50,9 @@ struct rig_req *rig_at(struct rig *r, uint64_t handle);
 unsigned rig_run(struct rig *r);
 /* Steps until the request has n tokens or has ended. */
 void rig_run_to(struct rig *r, uint64_t handle, uint32_t n);
+/* Copies what slot 0 of one engine would save into a slot of another, piece by piece, as if only the first good_blocks
+ * blocks had come whole. Returns the tokens restored. */
+uint32_t rig_carry(struct rig *from, struct rig *to, uint32_t slot, uint32_t good_blocks);
 /* Submits and runs to the end. */
 struct rig_req *rig_answer(struct rig *r, const struct eng_request *q);
 

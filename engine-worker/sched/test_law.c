@@ -60,18 +60,18 @@ static void is_text(const struct text *want, const struct rig_req *a)
 /* Texts of all eight prompts, each alone in an engine of its own; computed once. */
 static void alone(const struct tiny *t, bool sampled, struct text want[8])
 {
-    static struct text known[2][2][8];
-    static bool done[2][2];
-    bool hybrid = t->nv > 0;
-    for (uint32_t p = 0; p < 8 && !done[hybrid][sampled]; p++) {
+    static struct text known[3][2][8];
+    static bool done[3][2];
+    int kind = t->nv > 0 ? 1 : t->n_expert > 0 ? 2 : 0;
+    for (uint32_t p = 0; p < 8 && !done[kind][sampled]; p++) {
         struct rig r;
         rig_open(&r, t, &(struct rig_opts){.slots = 1, .ubatch = 256});
         struct eng_request q = request(p, sampled);
-        copy_text(&known[hybrid][sampled][p], rig_answer(&r, &q));
+        copy_text(&known[kind][sampled][p], rig_answer(&r, &q));
         rig_close(&r);
     }
-    done[hybrid][sampled] = true;
-    memcpy(want, known[hybrid][sampled], sizeof known[hybrid][sampled]);
+    done[kind][sampled] = true;
+    memcpy(want, known[kind][sampled], sizeof known[kind][sampled]);
 }
 
 static void neighbours(const struct tiny *t, bool sampled, uint32_t ubatch, int threads)
@@ -100,6 +100,8 @@ static void chunks_and_neighbours(void **state)
         neighbours(&tiny_qwen3, false, sizes[i], 1);
         neighbours(&tiny_qwen35, false, sizes[i], 1);
     }
+    neighbours(&tiny_moe, false, 7, 2);
+    neighbours(&tiny_moe, false, 64, 1);
     neighbours(&tiny_qwen3, true, 64, 2);
     neighbours(&tiny_qwen35, true, 64, 2);
 }
@@ -292,40 +294,6 @@ static void cancel_touches_one_request(void **state)
 
 /* ---- checkpoint ---- */
 
-/* Copies slot 0 of one engine into a slot of another, piece by piece. Returns the tokens restored. */
-static uint32_t carry(struct rig *from, struct rig *to, uint32_t slot, uint32_t good_blocks)
-{
-    const struct eng_facts *f = eng_real.facts(from->e);
-    struct eng_export *x;
-    void *imp;
-    struct vt_err err = {0};
-    uint8_t piece[1000];
-    uint32_t tokens;
-    assert_int_equal(eng_real.export_begin(from->e, 0, &x, &err), 0);
-    assert_true(x->n_blocks > 0 && x->n_items / ENG_PAGE == x->n_blocks);
-    uint32_t rec = x->n_rec ? x->rec_pos[x->n_rec - 1] : 0;
-    if (eng_real.import_begin(to->e, slot, x->tenant, x->items, x->n_items, x->n_blocks, rec, &imp, &err) < 0)
-        fail_msg("%s", err.text);
-    for (uint32_t i = 0; i < x->n_blocks; i++)
-        for (uint64_t at = 0; at < f->block_bytes; at += sizeof piece) {
-            size_t n = f->block_bytes - at < sizeof piece ? f->block_bytes - at : sizeof piece;
-            assert_int_equal(eng_real.export_read(from->e, x, 1, i, at, piece, n), 0);
-            assert_int_equal(eng_real.import_write(to->e, imp, 1, i, at, piece, n, &err), 0);
-        }
-    for (uint64_t at = 0; rec && at < f->rec_bytes; at += sizeof piece) {
-        size_t n = f->rec_bytes - at < sizeof piece ? f->rec_bytes - at : sizeof piece;
-        assert_int_equal(eng_real.export_read(from->e, x, 2, x->n_rec - 1, at, piece, n), 0);
-        assert_int_equal(eng_real.import_write(to->e, imp, 2, rec / ENG_PAGE, at, piece, n, &err), 0);
-    }
-    assert_int_equal(eng_real.export_read(from->e, x, 1, x->n_blocks, 0, piece, 1), -1);
-    assert_int_equal(eng_real.export_read(from->e, x, 1, 0, f->block_bytes, piece, 1), -1);
-    assert_int_equal(eng_real.import_write(to->e, imp, 1, x->n_blocks, 0, piece, 1, &err), -1);
-    assert_int_equal(eng_real.import_publish(to->e, imp, good_blocks, true, &tokens, &err), 0);
-    eng_real.import_free(to->e, imp);
-    eng_real.export_free(from->e, x);
-    return tokens;
-}
-
 static void restore(const struct tiny *t)
 {
     struct text want[8];
@@ -338,7 +306,7 @@ static void restore(const struct tiny *t)
     uint64_t h = rig_submit(&a, &q);
     rig_run_to(&a, h, 20); /* exported while it decodes */
     assert_memory_equal(eng_real.facts(a.e)->layout_fp, eng_real.facts(b.e)->layout_fp, 32);
-    assert_int_equal(carry(&a, &b, 3, 1), 256);
+    assert_int_equal(rig_carry(&a, &b, 3, 1), 256);
     assert_int_equal(eng_real.selftest(b.e, &err), 0); /* leaves restored prefixes alone */
     q.emitted = rig_at(&a, h)->ids;
     q.n_emitted = 20;
@@ -346,7 +314,7 @@ static void restore(const struct tiny *t)
     assert_int_equal(r->slot, 3);
     assert_int_equal(r->reused, 256);
     is_text(&want[0], r);
-    assert_int_equal(carry(&a, &b, 1, 0), 0); /* its only block was bad: the slot is as before */
+    assert_int_equal(rig_carry(&a, &b, 1, 0), 0); /* its only block was bad: the slot is as before */
     rig_run(&a);
     is_text(&want[0], rig_at(&a, h));
     rig_close(&b);
@@ -357,6 +325,7 @@ static void a_restored_engine_goes_on(void **state)
 {
     restore(&tiny_qwen3);
     restore(&tiny_qwen35);
+    restore(&tiny_moe);
 }
 
 int main(void)

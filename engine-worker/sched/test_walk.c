@@ -10,7 +10,9 @@
 
 #include <cmocka.h>
 
-static uint32_t ids[1200];
+#define IDS 2000
+
+static uint32_t ids[IDS];
 
 #define BASES  3
 #define LENGTH 24
@@ -23,25 +25,27 @@ static uint32_t below(uint32_t n)
 }
 
 struct walk {
+    uint32_t unit; /* a base is cut to unit * (k + 1) tokens */
+    uint32_t ctx;
     struct rig r;
-    uint32_t texts[BASES][8][LENGTH]; /* the right text of base b cut to 40 * (k + 1) tokens, greedy */
+    uint32_t texts[BASES][8][LENGTH]; /* the right text of base b cut k, greedy */
     uint64_t handle[64];
     uint8_t base[64], cut[64];
     struct eng_export *x;
     void *imp;
 };
 
-static struct eng_request walk_request(uint8_t base, uint8_t cut)
+static struct eng_request walk_request(const struct walk *w, uint8_t base, uint8_t cut)
 {
-    return rig_request(ids + 400 * base, 40u * (cut + 1u), LENGTH);
+    return rig_request(ids + 400 * base, w->unit * (cut + 1u), LENGTH);
 }
 
 static void learn_texts(struct walk *w, const struct tiny *t)
 {
-    rig_open(&w->r, t, &(struct rig_opts){.slots = 1, .ubatch = 256});
+    rig_open(&w->r, t, &(struct rig_opts){.slots = 1, .ubatch = 256, .ctx = w->ctx});
     for (uint8_t b = 0; b < BASES; b++)
         for (uint8_t k = 0; k < 8; k++) {
-            struct eng_request q = walk_request(b, k);
+            struct eng_request q = walk_request(w, b, k);
             q.reuse = false;
             memcpy(w->texts[b][k], rig_answer(&w->r, &q)->ids, sizeof w->texts[b][k]);
         }
@@ -55,7 +59,7 @@ static void walk_submit(struct walk *w, int at)
         return;
     w->base[at] = (uint8_t)below(BASES);
     w->cut[at] = (uint8_t)below(8);
-    struct eng_request q = walk_request(w->base[at], w->cut[at]);
+    struct eng_request q = walk_request(w, w->base[at], w->cut[at]);
     q.slot = below(5) ? -1 : (int32_t)below(3);
     q.reuse = below(6) != 0;
     q.n_emitted = below(3) ? 0 : below(LENGTH);
@@ -121,7 +125,7 @@ static void random_walk(struct walk *w, const struct tiny *t, uint32_t seed)
     w->x = NULL;
     w->imp = NULL;
     rng_state = seed;
-    rig_open(&w->r, t, &(struct rig_opts){.slots = 3, .ubatch = 24, .snaps = 2});
+    rig_open(&w->r, t, &(struct rig_opts){.slots = 3, .ubatch = w->unit / 2 + 4, .snaps = 2, .ctx = w->ctx});
     for (int op = 0; op < 1200; op++) {
         int at = (int)below(12);
         switch (below(12)) {
@@ -160,10 +164,14 @@ static void random_walk(struct walk *w, const struct tiny *t, uint32_t seed)
 
 static void random_walks(void **state)
 {
-    const struct tiny *const models[] = {&tiny_qwen3, &tiny_qwen35};
+    struct tiny narrow = tiny_gemma3; /* prompts of up to 960 tokens leave their first windows behind */
+    narrow.window = 40;
+    const struct tiny *const models[] = {&tiny_qwen3, &tiny_qwen35, &tiny_moe, &narrow};
     struct walk *w = calloc(1, sizeof *w);
     assert_non_null(w);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 4; i++) {
+        w->unit = models[i]->window ? 120 : 40;
+        w->ctx = models[i]->window ? 1024 : 512;
         learn_texts(w, models[i]);
         for (uint32_t seed = 1; seed <= 3; seed++)
             random_walk(w, models[i], seed);
@@ -174,8 +182,8 @@ static void random_walks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(random_walks)};
-    tiny_ids(ids, 1200, 256);
-    for (uint32_t i = 0; i < 1200; i++) /* no period shorter than the array */
+    tiny_ids(ids, IDS, 256);
+    for (uint32_t i = 0; i < IDS; i++) /* no period shorter than the array */
         ids[i] = (ids[i] + i / 7) % 256;
     return cmocka_run_group_tests_name("walk", tests, NULL, NULL);
 }
