@@ -79,7 +79,7 @@ static void on_order(struct gateway *gw, const struct vt_frame *f)
     struct vt_enc *e;
     switch (verb) {
     case VT_ORDER_DRAIN:
-        gw->draining = true;
+        gw->draining = gw->router.stopping = true;
         gw->leave_by = now_us(gw) + ms * 1000;
         if (gw->http)
             http_quiesce(gw->http);

@@ -44,6 +44,7 @@ struct boss {
     uint64_t skip;      /* repeats this many ids in front of each TOKENS frame */
     bool step;          /* tokens of all requests in STEP frames, one id each */
     bool mute;          /* accepts nothing */
+    bool stopping;      /* its vitriold ends: said with the next routes */
     int refuse;         /* answers SUBMIT with this code */
     unsigned submits, cancels;
     struct boss_request req[BOSS_REQUESTS];

@@ -425,6 +425,50 @@ static void test_drain(void **state)
     boss_stop(&b);
 }
 
+static void check_shutting_down(struct reply *r)
+{
+    assert_int_equal(r->status, 503);
+    assert_non_null(strstr(r->body, "shutting down"));
+    assert_non_null(strstr(r->head, "Retry-After:"));
+    reply_free(r);
+}
+
+/* While engines drain the gateway still answers: what runs ends well, and all else is told at once what happens. */
+static void test_shutdown_is_told(void **state)
+{
+    struct boss b;
+    struct reply r = {0}, held = {0};
+    boss_start(&b, NULL);
+    boss_engine_up(&b);
+    b.answer = "ends by itself";
+    b.stop_at = 4;
+    int s = http_dial(&b), waits = http_dial(&b);
+    http_send(s, "POST", "/v1/chat/completions", NULL, chat_stream);
+    boss_run(&b, 100);
+    b.refuse = VT_E_DRAINING;
+    http_send(waits, "POST", "/v1/chat/completions", NULL, chat_stream);
+    boss_run(&b, 100);
+    b.stopping = true;
+    boss_routes(&b, VT_CHILD_DRAINING);
+    http_read(&b, waits, &held, NULL, 1000);
+    check_shutting_down(&held);
+    http_call(&b, &r, "POST", "/v1/chat/completions", NULL, chat_stream);
+    check_shutting_down(&r);
+    http_call(&b, &r, "GET", "/health", NULL, NULL);
+    check_shutting_down(&r);
+    b.stop_at = UINT64_MAX;
+    http_read(&b, s, &r, NULL, 3000);
+    check_stream(&r, b.answer);
+    reply_free(&r);
+    boss_routes(&b, VT_CHILD_DOWN);
+    boss_run(&b, 50);
+    http_call(&b, &r, "POST", "/v1/chat/completions", NULL, chat_stream);
+    check_shutting_down(&r);
+    close(waits);
+    close(s);
+    boss_stop(&b);
+}
+
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
@@ -442,6 +486,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_parked_by_an_order_taken_back),
         cmocka_unit_test(test_parked_until_the_client_reads),
         cmocka_unit_test(test_drain),
+        cmocka_unit_test(test_shutdown_is_told),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);

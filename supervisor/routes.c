@@ -83,7 +83,7 @@ void routes_put(struct sup *s, struct vt_enc *e, unsigned key_epoch, unsigned ke
         const struct child *c = &s->child[i];
         if (c->role != ROLE_ENGINE)
             continue;
-        vt_enc_put_array(e, 11);
+        vt_enc_put_array(e, 12);
         vt_enc_put_str(e, c->name);
         vt_enc_put_u64(e, c->gen);
         vt_enc_put_u64(e, c->state == VT_CHILD_READY ? links_up(s, 'd', c) : 0);
@@ -96,6 +96,7 @@ void routes_put(struct sup *s, struct vt_enc *e, unsigned key_epoch, unsigned ke
         vt_enc_put_u64(e, routes_retry_ms(s, c));
         vt_enc_put_str(e, c->launch.fp);
         vt_enc_put_u64(e, (uint64_t)(child_load_ratio(c) * 1000.0));
+        vt_enc_put_u64(e, c->want && !s->stopping);
     }
 }
 
@@ -131,6 +132,7 @@ static void send_all(struct sup *s, bool fresh)
         if (hold && (fresh || !r->holding))
             send_hold(s, gw, true);
         routes_put(s, child_begin(gw, VT_F_ROUTES, 0), VT_ROUTES_EPOCH, VT_ROUTES_LIST);
+        vt_enc_u64(&gw->enc, VT_ROUTES_STOPPING, s->stopping);
         child_send(gw);
         if (!hold && (fresh || r->holding))
             send_hold(s, gw, false);

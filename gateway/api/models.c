@@ -17,7 +17,7 @@ void api_health(struct gateway *gw, struct http_req *r)
     const struct engine *en = router_ready(&gw->router);
     unsigned held;
     uint64_t oldest;
-    if (!en || gw->draining) {
+    if (!en || gw->draining || gw->router.stopping) {
         router_unavailable(&gw->router, &e);
         api_error_reply(r, &e);
         return;

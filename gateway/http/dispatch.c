@@ -126,10 +126,11 @@ static void not_found(struct http_req *r, unsigned known)
 static bool loading(struct gateway *gw, struct http_req *r)
 {
     struct api_err e;
-    if (!gw->draining && !gw->orphaned && !router_loading(&gw->router))
+    bool leaving = gw->draining || gw->orphaned || gw->router.stopping;
+    if (!leaving && !router_loading(&gw->router))
         return false;
     router_unavailable(&gw->router, &e);
-    if (gw->draining || gw->orphaned)
+    if (leaving)
         http_set_header(r, "Connection", "close");
     api_error_reply(r, &e);
     return true;

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-enum { DEFAULT_RETRY_MS = 2000 };
+enum { DEFAULT_RETRY_MS = 2000, SHUTDOWN_RETRY_MS = 10000 };
 
 struct engine *router_engine_of(struct router *r, const struct vt_link *l)
 {
@@ -27,7 +27,7 @@ bool engine_takes(const struct engine *e)
 
 bool engine_comes_back(const struct engine *e)
 {
-    return e->state != VT_CHILD_DOWN && e->state != VT_CHILD_FAILED;
+    return e->wanted && e->state != VT_CHILD_DOWN && e->state != VT_CHILD_FAILED;
 }
 
 void router_match_links(struct router *r)
@@ -104,7 +104,7 @@ uint32_t router_retry_ms(const struct router *r)
 
 bool router_loading(const struct router *r)
 {
-    if (r->ever_ready || r->hold)
+    if (r->ever_ready || r->hold || r->stopping)
         return false;
     for (unsigned i = 0; i < r->n_engines; i++)
         if (!engine_comes_back(&r->engines[i]))
@@ -114,15 +114,22 @@ bool router_loading(const struct router *r)
 
 int router_unavailable(const struct router *r, struct api_err *e)
 {
-    bool back = r->n_engines == 0;
-    for (unsigned i = 0; i < r->n_engines; i++)
+    bool back = r->n_engines == 0, draining = false;
+    for (unsigned i = 0; i < r->n_engines; i++) {
         back |= engine_comes_back(&r->engines[i]);
-    if (r->closed)
+        draining |= r->engines[i].state == VT_CHILD_DRAINING;
+    }
+    if (r->closed || r->stopping) {
         api_fail(e, 503, NULL, "the server is shutting down");
-    else if (router_loading(r))
+        e->retry_ms = SHUTDOWN_RETRY_MS;
+        return -1;
+    }
+    if (router_loading(r))
         api_fail(e, 503, NULL, "Loading model");
     else if (back)
         api_fail(e, 503, NULL, "the engine is restarting");
+    else if (draining)
+        api_fail(e, 503, NULL, "the engine is shutting down");
     else
         api_fail(e, 503, NULL, "no engine is running");
     e->retry_ms = router_retry_ms(r);
@@ -132,7 +139,7 @@ int router_unavailable(const struct router *r, struct api_err *e)
 /* A model that was ready before comes back, soon enough to wait for. */
 static bool may_hold(const struct router *r)
 {
-    if (r->closed || r->rules.hold_s == 0 || (!r->hold && !r->ever_ready))
+    if (r->closed || r->stopping || r->rules.hold_s == 0 || (!r->hold && !r->ever_ready))
         return false;
     bool back = r->n_engines == 0;
     for (unsigned i = 0; i < r->n_engines; i++)
@@ -143,7 +150,7 @@ static bool may_hold(const struct router *r)
 int router_admit(struct router *r, unsigned n, struct api_err *e)
 {
     bool ready = router_ready(r) != NULL;
-    if (r->closed || (!ready && !may_hold(r)))
+    if (r->closed || r->stopping || (!ready && !may_hold(r)))
         return router_unavailable(r, e);
     unsigned open = 0;
     for (const struct job *j = r->first; j; j = j->next)
@@ -188,5 +195,6 @@ void router_parse_route(struct router *r, const msgpack_object_array *row, struc
     e->retry_ms = (uint32_t)vt_array_u64(row, 8, 0);
     vt_array_str(row, 9, e->fp, sizeof e->fp);
     e->permille = (uint32_t)vt_array_u64(row, 10, 0);
+    e->wanted = vt_array_u64(row, 11, 1) != 0;
     e->retry_from = vt_mono(&r->clock);
 }

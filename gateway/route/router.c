@@ -392,7 +392,7 @@ static void fail_hopeless(struct router *r)
         if (j->state == JOB_HELD)
             fail(j, &e);
         else
-            fail_interrupted(j, "no engine is running");
+            fail_interrupted(j, e.message);
     }
 }
 
@@ -401,6 +401,7 @@ void router_routes(struct router *r, const struct vt_frame *f)
     const msgpack_object_array *list = vt_frame_array(f, VT_ROUTES_LIST);
     r->n_engines = 0;
     r->routed = true;
+    r->stopping = vt_frame_u64(f, VT_ROUTES_STOPPING, 0) != 0;
     for (unsigned i = 0; list && i < list->size && r->n_engines < ROUTER_MAX_ENGINES; i++) {
         const msgpack_object_array *row = vt_array_array(list, i);
         if (row)
@@ -645,6 +646,8 @@ void router_tick(struct router *r)
         if (job_send_cancel(r->cancels[i].link, r->cancels[i].handle, r->cancels[i].why))
             r->cancels[left++] = r->cancels[i];
     r->n_cancels = left;
+    if (r->routed)
+        fail_hopeless(r); /* a draining engine may have turned one away since */
     pump(r);
     for (struct job *j = r->first; j; j = j->next)
         if (j->state == JOB_RUNNING && j->credit_due)

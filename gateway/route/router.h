@@ -16,6 +16,7 @@ struct engine {
     uint64_t gen;
     uint32_t link_id;
     unsigned state; /* enum vt_child_state */
+    bool wanted;    /* it is started again when it ends */
     uint32_t window, slots, modalities, retry_ms, permille;
     char model[128], fp[96];
     uint64_t retry_from;  /* when retry_ms was said */
@@ -46,6 +47,7 @@ struct router {
     struct job *first, *last; /* all jobs that are not over, oldest first */
     uint64_t next_handle;
     bool routed, ever_ready, hold, closed;
+    bool stopping; /* the appliance ends: what runs may end well, nothing new is taken */
     struct {
         struct vt_link *link; /* NULL: free */
         uint64_t id, deadline;
