@@ -326,7 +326,10 @@ ALWAYS void gemv_coded(const uint32_t ty, const int block, const int bytes, cons
             __m256 acc = _mm256_setzero_ps();
             for (int k = 0; k < 8; k++)
                 w[k] = m->w + (size_t)(r + (k < lanes ? k : lanes - 1)) * m->row_bytes;
+            size_t ahead = (size_t)w[0] + 8 * m->row_bytes;
             for (int64_t b = 0; b < m->n_in / block; b++) {
+                prefetch(ahead, 8 * bytes);
+                ahead += 8 * (size_t)bytes;
                 acc = block == 32 ? coded_32(ty, form, bias, w, &m->x, t, b, acc)
                                   : coded_256(ty, form, bias, w, &m->x, t, b, acc);
                 UNROLL
