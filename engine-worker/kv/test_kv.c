@@ -51,6 +51,10 @@ static void compute(struct kv_seq *s, const uint32_t *ids, uint32_t n)
         h = mix(h, ids[i]);
         kv_k(s->kv, s->pages[pos / BE_PAGE], 0)[pos % BE_PAGE] = (uint16_t)h;
         kv_v(s->kv, s->pages[pos / BE_PAGE], 0)[pos % BE_PAGE] = (uint16_t)(h >> 16);
+        if (s->win) {
+            assert_true(pos / BE_PAGE >= s->first_wpage);
+            kv_k(s->win, s->wpages[pos / BE_PAGE], 0)[pos % BE_PAGE] = (uint16_t)(h >> 32);
+        }
         if (s->state)
             for (int j = 0; j < STATE; j++)
                 s->state[j] = (float)((h >> (8 * j)) & 0xffff);
@@ -60,10 +64,15 @@ static void compute(struct kv_seq *s, const uint32_t *ids, uint32_t n)
 static void check_content(const struct kv_seq *s)
 {
     uint64_t h = 1;
+    /* The next row, and any row from the newest page border on, finds its window. */
+    uint32_t border = s->n / BE_PAGE * BE_PAGE;
+    assert_true(!s->win || s->first_wpage <= kv_window_first(s->window, border));
     for (uint32_t i = 0; i < s->n; i++) {
         h = mix(h, s->ids[i]);
         assert_int_equal(kv_k(s->kv, s->pages[i / BE_PAGE], 0)[i % BE_PAGE], (uint16_t)h);
         assert_int_equal(kv_v(s->kv, s->pages[i / BE_PAGE], 0)[i % BE_PAGE], (uint16_t)(h >> 16));
+        if (s->win && i / BE_PAGE >= s->first_wpage)
+            assert_int_equal(kv_k(s->win, s->wpages[i / BE_PAGE], 0)[i % BE_PAGE], (uint16_t)(h >> 32));
     }
     for (int j = 0; s->state && j < STATE; j++)
         assert_true(s->state[j] == (s->n ? (float)((h >> (8 * j)) & 0xffff) : 0.0f));
@@ -95,7 +104,7 @@ static void fill_ids(uint32_t *ids, uint32_t n, uint32_t seed)
 /* ---- properties under random operations ---- */
 
 struct world {
-    struct kv *kv;
+    struct kv *kv, *win;
     struct kv_seq seqs[N_SEQS];
     uint8_t roots[2][KV_NAME];
     uint32_t base[3][CAP]; /* conversations that prompts are cut from, so that prefixes meet */
@@ -108,24 +117,36 @@ static uint32_t below(struct world *w, uint32_t n)
     return (w->rng >> 8) % n;
 }
 
-/* References counted from the outside must be those that the pool has counted; nothing is lost. */
-static void check_refs(struct world *w, const uint32_t *held, uint32_t n_held)
+/* References counted from the outside must be those that a pool has counted; nothing is lost. */
+static void check_pool(const struct kv *kv, uint32_t *refs)
 {
     struct kv_stats st;
-    kv_stats(w->kv, &st);
-    uint32_t *refs = calloc(st.pages, sizeof *refs), used = 0;
-    for (int i = 0; i < N_SEQS; i++)
-        for (uint32_t j = 0; j < w->seqs[i].n_pages; j++)
-            refs[w->seqs[i].pages[j]]++;
-    for (uint32_t i = 0; i < n_held; i++)
-        refs[held[i]]++;
+    uint32_t used = 0;
+    kv_stats(kv, &st);
     for (uint32_t i = 0; i < st.pages; i++) {
-        assert_int_equal(kv_page_refs(w->kv, i), refs[i]);
+        assert_int_equal(kv_page_refs(kv, i), refs[i]);
         used += refs[i] > 0;
     }
     assert_int_equal(st.used, used);
     assert_int_equal(st.used + st.cached + st.free, st.pages);
-    free(refs);
+}
+
+static void check_refs(struct world *w, const uint32_t *held, uint32_t n_held)
+{
+    uint32_t refs[64] = {0}, wrefs[64] = {0};
+    for (int i = 0; i < N_SEQS; i++) {
+        const struct kv_seq *s = &w->seqs[i];
+        for (uint32_t j = 0; j < s->n_pages; j++) {
+            refs[s->pages[j]]++;
+            if (s->win && j >= s->first_wpage)
+                wrefs[s->wpages[j]]++;
+        }
+    }
+    for (uint32_t i = 0; i < n_held; i++)
+        refs[held[i]]++;
+    check_pool(w->kv, refs);
+    if (w->win)
+        check_pool(w->win, wrefs);
 }
 
 static void check_seq(const struct kv_seq *s)
@@ -160,9 +181,11 @@ static void prompt(struct world *w, struct kv_seq *s)
     grow(s, ids + got, n - got);
 }
 
-static void random_operations(bool hybrid, uint32_t pages, uint32_t seed)
+/* window 0: no layers with one; else wpages of them. */
+static void random_operations(bool hybrid, uint32_t pages, uint32_t window, uint32_t wpages, uint32_t seed)
 {
     struct world w = {.kv = make_kv(pages, hybrid ? 12 : 0, hybrid), .rng = seed};
+    w.win = window ? make_kv(wpages, 0, false) : NULL;
     uint32_t held[8], n_held = 0;
     kv_root("alice", w.roots[0]);
     kv_root("bob", w.roots[1]);
@@ -170,7 +193,7 @@ static void random_operations(bool hybrid, uint32_t pages, uint32_t seed)
         fill_ids(w.base[i], CAP, i < 2 ? 5 : 6);
     fill_ids(w.base[1] + 700, CAP - 700, 9); /* shares 700 tokens with the first */
     for (int i = 0; i < N_SEQS; i++) {
-        assert_int_equal(kv_seq_init(&w.seqs[i], w.kv, NULL, 0, CAP, 3, NULL), 0);
+        assert_int_equal(kv_seq_init(&w.seqs[i], w.kv, w.win, window, CAP, 3, NULL), 0);
         kv_seq_clear(&w.seqs[i], w.roots[0]);
     }
     for (int op = 0; op < 400; op++) {
@@ -205,30 +228,47 @@ static void random_operations(bool hybrid, uint32_t pages, uint32_t seed)
     kv_stats(w.kv, &st);
     assert_int_equal(st.used, 0);
     kv_free(w.kv);
+    if (w.win)
+        kv_stats(w.win, &st);
+    assert_int_equal(st.used, 0);
+    kv_free(w.win);
 }
 
 static void dense_with_room(void **state)
 {
     for (uint32_t seed = 1; seed <= 4; seed++)
-        random_operations(false, 40, seed);
+        random_operations(false, 40, 0, 0, seed);
 }
 
 static void dense_under_pressure(void **state)
 {
     for (uint32_t seed = 1; seed <= 4; seed++)
-        random_operations(false, 13, seed);
+        random_operations(false, 13, 0, 0, seed);
 }
 
 static void hybrid_with_room(void **state)
 {
     for (uint32_t seed = 1; seed <= 4; seed++)
-        random_operations(true, 40, seed);
+        random_operations(true, 40, 0, 0, seed);
 }
 
 static void hybrid_under_pressure(void **state)
 {
     for (uint32_t seed = 1; seed <= 4; seed++)
-        random_operations(true, 13, seed);
+        random_operations(true, 13, 0, 0, seed);
+}
+
+/* Windows of less than a page, of several, of one token; with little memory and with a recurrent state beside. */
+static void windows(void **state)
+{
+    static const uint32_t sizes[] = {1, 2, 100, 257, 600, 4000};
+    for (uint32_t seed = 1; seed <= 6; seed++)
+        for (uint32_t i = 0; i < 6; i++) {
+            random_operations(false, 40, sizes[i], 40, seed);
+            random_operations(false, 40, sizes[i], 9, seed);
+            random_operations(false, 13, sizes[i], 20, seed);
+            random_operations(true, 20, sizes[i], 14, seed);
+        }
 }
 
 /* ---- single rules ---- */
@@ -455,6 +495,7 @@ int main(void)
         cmocka_unit_test(dense_under_pressure),
         cmocka_unit_test(hybrid_with_room),
         cmocka_unit_test(hybrid_under_pressure),
+        cmocka_unit_test(windows),
         cmocka_unit_test(another_sequence_shares_pages_and_copies_the_rest),
         cmocka_unit_test(cached_pages_outlive_their_sequence),
         cmocka_unit_test(going_back_into_a_full_page_copies_it),
