@@ -19,7 +19,7 @@
 
 #define STORE_TENANT_MAX 64
 #define STORE_NAME_MAX   255
-#define STORE_BLOCK_MAX  ((uint64_t)256 << 20) /* bytes of one block */
+#define STORE_BLOCK_MAX  ((uint64_t)768 << 20) /* bytes of one block or snapshot; SQLite takes a billion */
 #define STORE_ITEMS_MAX  (1u << 20)
 #define STORE_REC_MAX    4096 /* snapshots named in one save */
 

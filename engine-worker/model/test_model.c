@@ -68,6 +68,61 @@ static void reads_qwen35(void **state)
     gguf_close(f);
 }
 
+static void reads_experts(void **state)
+{
+    struct model *m;
+    struct gguf_file *f;
+    assert_int_equal(load(&tiny_moe, &m, &f, NULL), 0);
+    const struct experts *e = m->layers[1].ffn.experts;
+    assert_non_null(e);
+    assert_int_equal(e->route.n_expert, 12);
+    assert_int_equal(e->route.n_used, 3);
+    assert_true(e->route.normalize && !e->route.sigmoid && e->route.scale == 1);
+    assert_int_equal((const char *)e->up[5].data - (const char *)e->up[4].data, 64 * 48 * 4);
+    assert_int_equal(m->layers[1].ffn.gate.n_out, 0); /* no shared expert */
+    assert_int_equal(model_max_used(m), 3);
+    model_free(m);
+    gguf_close(f);
+}
+
+static void reads_gemma3(void **state)
+{
+    struct model *m;
+    struct gguf_file *f;
+    assert_int_equal(load(&tiny_gemma3, &m, &f, NULL), 0);
+    assert_int_equal(m->n_attn, 1);
+    assert_int_equal(m->n_window, 3);
+    assert_int_equal(m->window, 300);
+    assert_true(m->embd_scale == 8 && m->softcap == 20);
+    for (int i = 0; i < 4; i++) {
+        const struct layer *l = &m->layers[i];
+        bool full = i == 2;
+        assert_int_equal(l->attn.geo.window, full ? 0 : 300);
+        assert_int_equal(l->attn.index, full ? 0 : i == 3 ? 2 : i);
+        assert_true(l->post_mixer_norm && l->post_ffn_norm && l->ffn.act == ACT_GELU);
+        /* pair 8 of 16: base^(-1/2), by 8 where all is seen */
+        float want = full ? 1e-3f / 8 : 1e-2f;
+        assert_true(l->attn.rope.freq[8] > 0.99999f * want && l->attn.rope.freq[8] < 1.00001f * want);
+    }
+    model_free(m);
+    gguf_close(f);
+}
+
+/* The 27B model scales scores by its width per head, which only its number of blocks tells. */
+static void gemma3_of_62_blocks(void **state)
+{
+    struct tiny t = tiny_gemma3;
+    struct model *m;
+    struct gguf_file *f;
+    t.n_blocks = 62;
+    t.n_ff = 8;
+    assert_int_equal(load(&t, &m, &f, NULL), 0);
+    assert_true(m->layers[0].attn.geo.scale == 0.25f); /* 64 / 4, not the head's 32 */
+    assert_true(m->layers[61].attn.geo.scale == 0.25f);
+    model_free(m);
+    gguf_close(f);
+}
+
 static void an_mtp_block_may_be_missing(void **state)
 {
     struct tiny t = tiny_qwen35;
@@ -146,6 +201,63 @@ static void missing_keys(void **state)
     refuses(&t, "general.architecture", "missing");
 }
 
+/* What the architecture has no use for would change the result if it meant what it says. */
+static void contradictions(void **state)
+{
+    struct tiny t = tiny_qwen3;
+    t.extra_tensor = "blk.1.attn_q.bias";
+    refuses(&t, "tensor blk.1.attn_q.bias", "no place");
+    t = tiny_qwen3;
+    t.extra_key = "rope.scaling.type";
+    t.extra_text = "longrope";
+    refuses(&t, "qwen3.rope.scaling.type is \"longrope\"", "none, linear and yarn");
+    t = tiny_qwen3;
+    t.extra_u32 = "nextn_predict_layers";
+    refuses(&t, "qwen3.nextn_predict_layers is 7", "0 to 0");
+    t = tiny_qwen3;
+    t.extra_tensor = "rope_freqs.weight";
+    refuses(&t, "rope_freqs.weight has shape {8}; {16}", "rope.dimension_count");
+    t = tiny_qwen3;
+    t.n_head = 66;
+    t.n_kv = 2;
+    refuses(&t, "attention.head_count is 66", "at most 32 times");
+}
+
+static void experts_that_do_not_fit(void **state)
+{
+    struct tiny t = tiny_moe;
+    t.extra_u32 = "expert_gating_func";
+    refuses(&t, "qwen3moe.expert_gating_func is 7", "1 to 1");
+    t = tiny_moe;
+    t.n_used = 13;
+    refuses(&t, "expert_used_count is 13", "1 to 12");
+    t = tiny_moe;
+    t.bend_tensor = "blk.1.ffn_down_exps.weight";
+    refuses(&t, "blk.1.ffn_down_exps.weight has shape {48, 65, 12}; {48, 64, 12}", "expert_count");
+    t = tiny_moe;
+    t.skip_tensor = "blk.2.ffn_gate_inp.weight";
+    refuses(&t, "blk.2.ffn_gate_inp.weight is missing", "{64, 12}");
+    t = tiny_moe;
+    t.skip_tensor = "blk.0.ffn_up_exps.weight";
+    refuses(&t, "blk.0.ffn_up_exps.weight", "missing");
+    t = tiny_moe;
+    t.skip_key = "expert_used_count";
+    refuses(&t, "qwen3moe.expert_used_count", "missing");
+}
+
+static void windows_that_are_not_told(void **state)
+{
+    struct tiny t = tiny_gemma3;
+    t.skip_key = "attention.sliding_window";
+    refuses(&t, "gemma3.attention.sliding_window", "missing");
+    t = tiny_gemma3;
+    t.skip_tensor = "blk.1.post_ffw_norm.weight";
+    refuses(&t, "blk.1.post_ffw_norm.weight", "missing");
+    t = tiny_gemma3;
+    t.arch = "gemma4";
+    refuses(&t, "gemma4", "gemma3");
+}
+
 static void impossible_numbers(void **state)
 {
     struct tiny t = tiny_qwen3;
@@ -177,6 +289,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_qwen3),
         cmocka_unit_test(reads_qwen35),
+        cmocka_unit_test(reads_experts),
+        cmocka_unit_test(reads_gemma3),
+        cmocka_unit_test(gemma3_of_62_blocks),
+        cmocka_unit_test(contradictions),
+        cmocka_unit_test(experts_that_do_not_fit),
+        cmocka_unit_test(windows_that_are_not_told),
         cmocka_unit_test(an_mtp_block_may_be_missing),
         cmocka_unit_test(unknown_architecture),
         cmocka_unit_test(missing_tensors),

@@ -105,6 +105,16 @@ static void qwen35_header(void **state)
     every_header_byte(&tiny_qwen35);
 }
 
+static void moe_header(void **state)
+{
+    every_header_byte(&tiny_moe);
+}
+
+static void gemma3_header(void **state)
+{
+    every_header_byte(&tiny_gemma3);
+}
+
 static void cut_anywhere(void **state)
 {
     const char *path = tiny_path("cut");
@@ -124,6 +134,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(qwen3_header),
         cmocka_unit_test(qwen35_header),
+        cmocka_unit_test(moe_header),
+        cmocka_unit_test(gemma3_header),
         cmocka_unit_test(cut_anywhere),
     };
     return cmocka_run_group_tests_name("damage", tests, NULL, NULL);

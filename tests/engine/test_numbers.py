@@ -81,6 +81,97 @@ def test_float64_reference(case, tmp_path):
         assert distance(got, rounded) <= 1e-3, distance(got, rounded)
 
 
+def fused(w, c):
+    """Gate and up of all experts in one tensor, as newer converters write them."""
+    for name in [n for n in w if n.endswith('ffn_gate_exps.weight')]:
+        block = name[:-len('ffn_gate_exps.weight')]
+        w[block + 'ffn_gate_up_exps.weight'] = np.concatenate([w.pop(name), w.pop(block + 'ffn_up_exps.weight')], 1)
+
+
+def one_by_one(w, c):
+    """A tensor an expert, as the first converters wrote them."""
+    for name in [n for n in w if n.endswith('_exps.weight')]:
+        for i, expert in enumerate(w.pop(name)):
+            w[name.replace('_exps.weight', '.%d.weight' % i)] = expert
+
+
+def mixed_projections(w, c):
+    """q, k, v and gate of a delta net key head by key head, as the first qwen3next files have them."""
+    nk, dk, vw = c['nk'], c['dk'], c['nv'] // c['nk'] * c['dvh']
+    for name in [n for n in w if n.endswith('attn_qkv.weight')]:
+        block = name[:-len('attn_qkv.weight')]
+        rows, z = w.pop(name), w.pop(block + 'attn_gate.weight')
+        q, k, v = np.split(rows, [nk * dk, 2 * nk * dk])
+        part = lambda a, n, g: a[g * n:(g + 1) * n]
+        w[block + 'ssm_in.weight'] = np.concatenate(
+            [np.concatenate([part(q, dk, g), part(k, dk, g), part(v, vw, g), part(z, vw, g)]) for g in range(nk)])
+
+
+@pytest.mark.parametrize('case,change', [('qwen3moe', fused), ('qwen35moe', fused), ('mixtral', one_by_one),
+                                         ('qwen3next', mixed_projections)],
+                         ids=lambda x: getattr(x, '__name__', x))
+def test_another_layout_gives_the_same_bits(case, change, tmp_path):
+    arch, opts = reference.CASES[case]
+    kv, w, c = reference.build(arch, **opts)
+    ids = reference.toks(96)
+    reference.write(tmp_path / 'm.gguf', kv, w)
+    want = logits(tmp_path / 'm.gguf', ids, tmp_path)
+    before = len(w)
+    change(w, c)
+    assert len(w) != before
+    reference.write(tmp_path / 'm.gguf', kv, w)
+    assert (logits(tmp_path / 'm.gguf', ids, tmp_path) == want).all()
+
+
+def linear_rope(kv, w, c, rng):
+    kv['llama.rope.scaling.type'] = (reference.STR, 'linear')
+    kv['llama.rope.scaling.factor'] = (reference.F32, 4.0)
+    c['fs'] = 1 / 4
+
+
+def old_linear_key(kv, w, c, rng):
+    kv['llama.rope.scale_linear'] = (reference.F32, 4.0)
+    c['fs'] = 1 / 4
+
+
+def biases(kv, w, c, rng):
+    for name in [n for n in w if '.attn_q.' in n or '.attn_k.' in n or '.attn_v.' in n]:
+        w[name.replace('.weight', '.bias')] = rng.randn(len(w[name])).astype(np.float32)
+
+
+def capped(kv, w, c, rng):
+    kv['gemma3.final_logit_softcapping'] = (reference.F32, 3.0)
+    c['fcap'] = 3.0
+
+
+def pattern_of_flags(kv, w, c, rng):
+    kv['gemma3.attention.sliding_window_pattern'] = (reference.ARR, (reference.BOOL, [i % 6 < 5 for i in range(12)]))
+
+
+def weighted_experts(kv, w, c, rng):
+    kv['qwen3moe.expert_weights_scale'] = (reference.F32, 2.5)
+    c['wscale'] = 2.5
+
+
+@pytest.mark.parametrize('case,change', [('llama', linear_rope), ('llama', old_linear_key), ('llama', biases),
+                                         ('gemma3', capped), ('gemma3', pattern_of_flags),
+                                         ('qwen3moe', weighted_experts)],
+                         ids=lambda x: getattr(x, '__name__', x))
+def test_what_keys_change(case, change, tmp_path):
+    """A key or tensor that changes the result changes it as the reference says, and by much more than the bound."""
+    arch, opts = reference.CASES[case]
+    kv, w, c = reference.build(arch, **opts)
+    c['f16'] = True
+    ids = reference.toks(64)
+    plain = reference.forward(arch, w, c, ids)
+    change(kv, w, c, np.random.RandomState(5))
+    want = reference.forward(arch, w, c, ids)
+    reference.write(tmp_path / 'm.gguf', kv, w)
+    got = logits(tmp_path / 'm.gguf', ids, tmp_path)
+    assert distance(got, want) <= 1e-3, distance(got, want)
+    assert change is pattern_of_flags or distance(plain, want) > 1e-2
+
+
 @pytest.mark.parametrize('case', ['qwen35', 'qwen35moe'])
 def test_draft_block_reference(case, tmp_path):
     """The draft (MTP) block after the trunk's hidden vectors: row p says what comes at p + 2."""
