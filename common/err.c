@@ -56,6 +56,8 @@ int vt_err_exit(const struct vt_err *err)
     switch (err->code) {
     case VT_E_OK: return VT_EX_OK;
     case VT_E_USAGE:
+    case VT_E_UNKNOWN:
+    case VT_E_NO_SLOT:
     case VT_E_PARAM: return VT_EX_USAGE;
     case VT_E_PAYLOAD:
     case VT_E_CORRUPT: return VT_EX_PAYLOAD;

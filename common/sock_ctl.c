@@ -1,5 +1,7 @@
 #include "sock_ctl.h"
 
+#include "clock.h"
+
 #include <nng/nng.h>
 #include <nng/protocol/pubsub0/pub.h>
 #include <nng/protocol/pubsub0/sub.h>
@@ -314,6 +316,12 @@ void vt_pub_close(struct vt_pub *p)
 
 /* ---- clients ---- */
 
+static int left_ms(const struct vt_clock *clock, uint64_t end)
+{
+    uint64_t now = vt_mono(clock);
+    return now < end ? (int)((end - now) / 1000) + 1 : 1;
+}
+
 int vt_req_call(const char *path, const void *buf, size_t len, int timeout_ms, uint8_t **reply,
                 size_t *reply_len, struct vt_err *err)
 {
@@ -321,6 +329,10 @@ int vt_req_call(const char *path, const void *buf, size_t len, int timeout_ms, u
     nng_socket s;
     if (make_url(url, sizeof url, path, err) < 0)
         return -1;
+    if (access(path, F_OK) < 0)
+        return vt_fail_errno(err, VT_E_UNAVAILABLE, "%s", path);
+    struct vt_clock clock = vt_clock_real();
+    uint64_t end = vt_mono(&clock) + VT_MS(timeout_ms);
     int rv = nng_req0_open(&s);
     if (rv != 0)
         return nng_fail(err, VT_E_OS, "socket for", path, rv);
@@ -328,13 +340,14 @@ int vt_req_call(const char *path, const void *buf, size_t len, int timeout_ms, u
     if (rv == 0)
         rv = nng_socket_set_ms(s, NNG_OPT_REQ_RESENDTIME, NNG_DURATION_INFINITE);
     if (rv == 0)
-        rv = nng_socket_set_ms(s, NNG_OPT_RECVTIMEO, timeout_ms);
-    if (rv == 0)
         rv = nng_socket_set_ms(s, NNG_OPT_SENDTIMEO, timeout_ms);
+    /* A dial that is waited for waits 10 s for the greeting of a peer that is stopped: the time limit is the send's. */
     if (rv == 0)
-        rv = nng_dial(s, url, NULL, 0);
+        rv = nng_dial(s, url, NULL, NNG_FLAG_NONBLOCK);
     if (rv == 0)
         rv = nng_send(s, (void *)(uintptr_t)buf, len, 0);
+    if (rv == 0)
+        rv = nng_socket_set_ms(s, NNG_OPT_RECVTIMEO, left_ms(&clock, end));
     if (rv == 0)
         rv = nng_recv(s, reply, reply_len, NNG_FLAG_ALLOC);
     nng_close(s);

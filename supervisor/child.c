@@ -19,7 +19,9 @@
 
 #define STORE_WAIT_US                                                                                        \
     VT_SEC(5) /* an engine's first start waits so long for a store that could restore its slots */
-#define LIFE_LOST_US VT_SEC(8) /* a child without lifeline ends by itself after 5 s */
+#define SERVED_US         VT_SEC(2) /* ready for so long: a first failure is no reason to wait */
+#define SERVED_BACKOFF_US VT_MS(200)
+#define LIFE_LOST_US      VT_SEC(8) /* a child without lifeline ends by itself after 5 s */
 
 const struct role_info role_table[ROLE_COUNT] = {
     [ROLE_GATEWAY] = {"gateway", "vitriol-gateway", SIGTERM, VT_MS(200), false},
@@ -63,10 +65,18 @@ void child_cause(struct child *c, enum exit_class why, const char *fmt, ...)
     va_end(ap);
 }
 
+/* One that has served is back soonest by being started soon; one that never got so far is likely to fail again. */
+static uint64_t first_backoff(const struct child *c)
+{
+    bool served = c->was_ready && sup_now(c->sup) - c->ready_at > SERVED_US;
+    return served && c->info->first_backoff_us > SERVED_BACKOFF_US ? SERVED_BACKOFF_US
+                                                                   : c->info->first_backoff_us;
+}
+
 static struct restart_policy policy(const struct child *c)
 {
     return (struct restart_policy){
-        .first_us = c->info->first_backoff_us,
+        .first_us = first_backoff(c),
         .max_us = VT_MS(vt_config_int(c->sup->cfg, VT_CFG_SUPERVISOR_BACKOFF_MAX_MS)),
         .breaker = c->info->breaker && vt_config_bool(c->sup->cfg, VT_CFG_SUPERVISOR_BREAKER)};
 }

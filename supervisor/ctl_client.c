@@ -177,6 +177,29 @@ static json_t *unpack(const uint8_t *buf, size_t len, uint64_t *op, struct vt_er
     return out;
 }
 
+/* The kernel's word for what the process does: R, S, D, T, ..., '?' when it cannot be read. */
+static char process_state(pid_t pid)
+{
+    char path[64], text[512];
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *f = fopen(path, "re");
+    if (f == NULL)
+        return '?';
+    const char *end = fgets(text, sizeof text, f) != NULL ? strrchr(text, ')') : NULL;
+    fclose(f);
+    return end != NULL && end[1] == ' ' ? end[2] : '?';
+}
+
+static int no_answer(pid_t pid, char state, struct vt_err *err)
+{
+    if (state == 'T' || state == 't')
+        return vt_fail(err, VT_E_DEADLINE,
+                       "vitriold (pid %d) does not answer: it is stopped; kill -CONT %d lets it go on",
+                       (int)pid, (int)pid);
+    return vt_fail(err, VT_E_DEADLINE, "vitriold (pid %d) does not answer within %d ms: hung, in state %c",
+                   (int)pid, CLIENT_TIMEOUT_MS, state);
+}
+
 json_t *client_call(const struct client *c, const char *verb, json_t *args, uint64_t *op, struct vt_err *err)
 {
     struct vt_enc e;
@@ -185,14 +208,18 @@ json_t *client_call(const struct client *c, const char *verb, json_t *args, uint
     json_t *out = NULL;
     vt_enc_init(&e);
     int rc = pack(&e, verb, args, err);
-    if (rc == 0 && rundir_holder(c->run) <= 0)
+    pid_t holder = rundir_holder(c->run);
+    char state = holder > 0 ? process_state(holder) : '?';
+    if (rc == 0 && holder <= 0) {
         rc = client_absent(c, err); /* known at once, without waiting for a dial to fail */
-    else if (rc == 0) {
+    } else if (rc == 0 && state == 'T') {
+        rc = no_answer(holder, state, err);
+    } else if (rc == 0) {
         rc = vt_req_call(c->ctl, e.buf, e.len, CLIENT_TIMEOUT_MS, &reply, &len, err);
         if (rc < 0 && err->code == VT_E_UNAVAILABLE)
             client_absent(c, err);
         else if (rc < 0 && err->code == VT_E_DEADLINE)
-            vt_fail_prefix(err, "vitriold does not answer");
+            no_answer(holder, process_state(holder), err);
     }
     if (rc == 0) {
         out = unpack(reply, len, op, err);

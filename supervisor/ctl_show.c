@@ -122,15 +122,13 @@ void show_fingerprint(const json_t *r, bool history, bool diff)
     }
 }
 
-void show_config(const json_t *r, bool origin, const char *prefix)
+void show_config(const json_t *keys, bool origin)
 {
     size_t i;
     const json_t *k;
-    json_array_foreach(json_object_get(r, "keys"), i, k)
+    json_array_foreach(keys, i, k)
     {
         const char *key = client_str(k, "key");
-        if (prefix != NULL && strncmp(key, prefix, strlen(prefix)) != 0)
-            continue;
         if (origin)
             printf("%-30s = %-28s # %s\n", key, client_str(k, "value"), client_str(k, "origin"));
         else

@@ -296,6 +296,30 @@ static int verb_fingerprint(struct sup *s, const msgpack_object_map *args, struc
     return 0;
 }
 
+/* What counts: where a key leaves the choice to vitriold, what it chose. */
+static const char *in_force(const struct sup *s, enum vt_config_key k, char *buf, size_t size)
+{
+    switch (k) {
+    case VT_CFG_PATHS_RUN_DIR: return s->dir.run;
+    case VT_CFG_PATHS_STATE_DIR: return s->dir.state;
+    case VT_CFG_MODEL_PATH: return s->model;
+    case VT_CFG_HTTP_LISTEN: return s->http.address;
+    default: return vt_config_text(s->cfg, k, buf, size);
+    }
+}
+
+static void put_origin(const struct sup *s, enum vt_config_key k, const char *value, struct vt_enc *e)
+{
+    char text[4096];
+    bool chosen =
+        !vt_config_is_set(s->cfg, k) && strcmp(value, vt_config_text(s->cfg, k, text, sizeof text)) != 0;
+    bool given = k == VT_CFG_HTTP_LISTEN && s->http.handed_over;
+    str(e, "origin",
+        given    ? "socket handed over"
+        : chosen ? "chosen by vitriold"
+                 : vt_config_origin(s->cfg, k));
+}
+
 static int verb_config(struct sup *s, const msgpack_object_map *args, struct vt_enc *e, struct vt_err *err)
 {
     static const char *const reload[] = {"live", "drain", "restart"};
@@ -304,11 +328,12 @@ static int verb_config(struct sup *s, const msgpack_object_map *args, struct vt_
     vt_enc_put_array(e, VT_CFG_COUNT);
     for (int k = 0; k < VT_CFG_COUNT; k++) {
         char text[4096];
+        const char *value = in_force(s, (enum vt_config_key)k, text, sizeof text);
         vt_enc_put_map(e, 4);
         str(e, "key", vt_config_name((enum vt_config_key)k));
-        str(e, "origin", vt_config_origin(s->cfg, (enum vt_config_key)k));
+        put_origin(s, (enum vt_config_key)k, value, e);
         str(e, "reload", reload[vt_config_reload_class((enum vt_config_key)k)]);
-        str(e, "value", vt_config_text(s->cfg, (enum vt_config_key)k, text, sizeof text));
+        str(e, "value", value);
     }
     return 0;
 }

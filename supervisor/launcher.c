@@ -23,7 +23,8 @@
 
 static const char *const commands[] = {"serve", "run", "eval", "bench", "inspect", "pull", "help", "version"};
 static const char *const ctl_commands[] = {"status",     "health", "wait",        "bounce", "drain",
-                                           "checkpoint", "slots",  "fingerprint", "events", "config"};
+                                           "checkpoint", "slots",  "fingerprint", "events", "config",
+                                           "start",      "stop",   "reset",       "op"};
 
 static int fail(const struct vt_err *err)
 {
@@ -309,7 +310,7 @@ static void tell(struct serve *s, const struct client *c)
     char ctl[PATH_MAX];
     if (program_find("vitriolctl", ctl, sizeof ctl, &err) < 0 || getenv("VITRIOL_LIBEXEC") == NULL)
         snprintf(ctl, sizeof ctl, "vitriolctl");
-    printf("look at it: %s --run-dir %s status\n", ctl, s->dir.run);
+    printf("look at it: '%s' --run-dir '%s' status\n", ctl, s->dir.run);
     printf("stop it:    Ctrl-C (it drains first)\n");
     fflush(stdout);
     json_decref(st);

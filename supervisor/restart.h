@@ -1,6 +1,6 @@
 /* Restart: backoff with jitter and the circuit breaker of one child. Pure; time and randomness come from the caller.
  *
- * 1, 2, 4 … 60 s, ±20 %; gateway and store begin with 0.2 s. The breaker opens at 5 failures in 600 s without reaching
+ * 1, 2, 4 … 60 s, ±20 %; gateway and store begin with 0.2 s, and so does an engine that had been ready for a while. The breaker opens at 5 failures in 600 s without reaching
  * ready, or 8 in 3600 s in any case; it lets one try through after 900 s, then after twice that, up to 2 h. The
  * gateway's breaker never opens, since connections wait in the listening socket meanwhile. */
 #ifndef RESTART_H

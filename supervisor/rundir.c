@@ -85,7 +85,7 @@ static int absolute(char *path, size_t size, struct vt_err *err)
 int rundir_resolve(struct rundir *d, const struct vt_config *cfg, struct vt_err *err)
 {
     memset(d, 0, sizeof *d);
-    d->lock_fd = -1;
+    d->lock_fd = d->state_fd = -1;
     if (rundir_default_run(cfg, d->run, sizeof d->run, err) < 0 || resolve_state(d, cfg, err) < 0 ||
         absolute(d->run, sizeof d->run, err) < 0 || absolute(d->state, sizeof d->state, err) < 0)
         return -1;
@@ -150,7 +150,37 @@ static int take_lock(int fd)
     return fcntl(fd, F_SETLK, &l);
 }
 
-int rundir_lock(struct rundir *d, struct vt_err *err)
+/* Two instances may differ in everything but must not share checkpoints: the database admits one. */
+static int lock_state(struct rundir *d, struct vt_err *err)
+{
+    char path[sizeof d->state + 16], run[RUNDIR_MAX + 2] = "";
+    snprintf(path, sizeof path, "%s/lock", d->state);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (fd < 0)
+        return vt_fail_errno(err, errno == EACCES ? VT_E_PERM : VT_E_OS, "paths.state_dir: %s", path);
+    if (take_lock(fd) == 0) {
+        int n = snprintf(run, sizeof run, "%s\n", d->run);
+        if (ftruncate(fd, 0) < 0 || pwrite(fd, run, (size_t)n, 0) != n) {
+            close(fd);
+            return vt_fail_errno(err, VT_E_IO, "paths.state_dir: %s", path);
+        }
+        d->state_fd = fd;
+        return 0;
+    }
+    struct flock who = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+    fcntl(fd, F_GETLK, &who);
+    ssize_t n = pread(fd, run, sizeof run - 1, 0);
+    run[n > 0 ? n : 0] = '\0';
+    run[strcspn(run, "\n")] = '\0';
+    close(fd);
+    return vt_fail(
+        err, VT_E_UNAVAILABLE,
+        "state directory %s is in use by another vitriold (pid %d, run directory %s): give this one "
+        "its own (--state-dir), or ask that one with vitriolctl --run-dir %s",
+        d->state, (int)who.l_pid, run, run);
+}
+
+static int lock_run(struct rundir *d, struct vt_err *err)
 {
     struct stat st;
     int fd = open(d->lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0640);
@@ -192,6 +222,11 @@ int rundir_lock(struct rundir *d, struct vt_err *err)
                        "%s is bound by another process although its lock is free (was %s removed?)", d->ctl,
                        d->lock);
     return 0;
+}
+
+int rundir_lock(struct rundir *d, struct vt_err *err)
+{
+    return lock_run(d, err) < 0 || lock_state(d, err) < 0 ? -1 : 0;
 }
 
 int rundir_clean(const struct rundir *d, struct vt_err *err)
@@ -275,7 +310,9 @@ void rundir_release(struct rundir *d)
     unlink(d->address);
     if (d->lock_fd >= 0)
         close(d->lock_fd); /* the file stays: removing it would race with a successor that has it open */
-    d->lock_fd = -1;
+    if (d->state_fd >= 0)
+        close(d->state_fd);
+    d->lock_fd = d->state_fd = -1;
 }
 
 pid_t rundir_holder(const char *run)

@@ -21,7 +21,7 @@ struct rundir {
     char in[RUNDIR_MAX + 5]; /* run/int */
     char lock[RUNDIR_FILE];  /* run/lock */
     char ctl[RUNDIR_FILE], tele[RUNDIR_FILE], address[RUNDIR_FILE];
-    int lock_fd;
+    int lock_fd, state_fd;
     dev_t lock_dev;
     ino_t lock_ino;
 };
@@ -33,7 +33,7 @@ int rundir_default_run(const struct vt_config *cfg, char *out, size_t size, stru
 int rundir_resolve(struct rundir *d, const struct vt_config *cfg, struct vt_err *err);
 /* Makes the directories with their modes, owned by uid and gid; refuses ones that others may write. */
 int rundir_make(struct rundir *d, uid_t uid, gid_t gid, struct vt_err *err);
-/* VT_E_UNAVAILABLE names the holder. */
+/* Both directories; VT_E_UNAVAILABLE names the holder, with its run directory where the state directory is taken. */
 int rundir_lock(struct rundir *d, struct vt_err *err);
 /* Removes what a dead predecessor left: sockets and rings. */
 int rundir_clean(const struct rundir *d, struct vt_err *err);

@@ -237,19 +237,91 @@ static void test_deaf(void **state)
     json_decref(st);
 }
 
+/* Another run directory, the same checkpoints: refused, and told whose they are. */
+static void test_shared_state(void **state)
+{
+    struct fx *f = *state;
+    char want[160], run[sizeof f->run];
+    fx_start(f);
+    fx_wait_overall(f, "ready", 10);
+    pid_t first = f->pid;
+    int port = f->port;
+    memcpy(run, f->run, sizeof run);
+    snprintf(f->run, sizeof f->run, "%s/r2", f->root);
+    f->port = 1;
+    fx_start(f);
+    assert_int_equal(fx_wait_end(f, 5), VT_EX_UNAVAILABLE);
+    snprintf(want, sizeof want, "in use by another vitriold (pid %d, run directory %s)", (int)first, run);
+    assert_non_null(strstr(fx_log(f), want));
+    memcpy(f->run, run, sizeof run);
+    f->pid = first;
+    f->port = port;
+    fx_wait_overall(f, "ready", 1);
+}
+
+static json_t *ctl(struct fx *f, const char *args, int *rc)
+{
+    char line[600], text[65536];
+    snprintf(line, sizeof line, "%s --run-dir %s --json %s 2>%s/ctl.err", getenv("VT_VITRIOLCTL"), f->run,
+             args, f->root);
+    FILE *p = popen(line, "r");
+    assert_non_null(p);
+    size_t n = fread(text, 1, sizeof text - 1, p);
+    int st = pclose(p);
+    *rc = WIFEXITED(st) ? WEXITSTATUS(st) : -1;
+    text[n] = '\0';
+    return json_loads(text, 0, NULL);
+}
+
+static void expect_error(struct fx *f, const char *args, int code)
+{
+    int rc;
+    json_t *v = ctl(f, args, &rc);
+    const json_t *e = json_object_get(v, "error");
+    assert_int_equal(rc, code);
+    assert_int_equal(client_num(e, "exit"), code);
+    assert_true(client_num(e, "code") > 0);
+    assert_true(client_str(e, "text")[0] != '\0');
+    json_decref(v);
+}
+
+static void test_vitriolctl(void **state)
+{
+    struct fx *f = *state;
+    int rc;
+    fx_start(f);
+    fx_wait_overall(f, "ready", 10);
+    json_t *v = ctl(f, "config show paths.run_dir", &rc);
+    assert_int_equal(rc, 0);
+    assert_int_equal(json_array_size(v), 1);
+    assert_string_equal(client_str(json_array_get(v, 0), "value"), f->run);
+    json_decref(v);
+    v = ctl(f, "config show model.path", &rc);
+    assert_string_equal(client_str(json_array_get(v, 0), "origin"), "chosen by vitriold");
+    assert_true(client_str(json_array_get(v, 0), "value")[0] == '/');
+    json_decref(v);
+    expect_error(f, "config show engine.slotz", VT_EX_USAGE);
+    expect_error(f, "checkpoint 99", VT_EX_USAGE);
+    expect_error(f, "op 4711", VT_EX_NOINPUT);
+    expect_error(f, "statsu", VT_EX_USAGE);
+    kill(f->pid, SIGSTOP);
+    fx_nap(100);
+    double t0 = fx_now();
+    expect_error(f, "status", VT_EX_TEMPFAIL);
+    assert_true(fx_now() - t0 < 3.0);
+    kill(f->pid, SIGCONT);
+    fx_wait_overall(f, "ready", 5);
+    expect_error(f, "--run-dir /nonexistent status", VT_EX_UNAVAILABLE);
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, fx_setup, fx_teardown)
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(test_life),
-        T(test_operations),
-        T(test_second_instance),
-        T(test_port_taken),
-        T(test_inherited_socket),
-        T(test_killed_vitriold),
-        T(test_notify),
-        T(test_deaf),
+        T(test_life),       T(test_operations), T(test_second_instance),  T(test_shared_state),
+        T(test_vitriolctl), T(test_port_taken), T(test_inherited_socket), T(test_killed_vitriold),
+        T(test_notify),     T(test_deaf),
     };
     return cmocka_run_group_tests_name("vitriold", tests, NULL, NULL);
 }

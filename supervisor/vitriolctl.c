@@ -4,6 +4,7 @@
 #include "ctl_show.h"
 
 #include "build_id.h"
+#include "config.h"
 #include "sock_ctl.h"
 #include "suggest.h"
 
@@ -29,16 +30,25 @@ static int print_json(json_t *v)
     return VT_EX_OK;
 }
 
-static int fail(const struct vt_err *err)
+/* With --json the same three fields everywhere, on stdout, where the answer would be. */
+static int fail(const struct call *c, const struct vt_err *err)
 {
+    int rc = err->code == VT_E_DEADLINE ? VT_EX_TEMPFAIL : vt_err_exit(err);
+    if (c->json) {
+        json_t *out =
+            json_pack("{s:{s:i, s:i, s:s}}", "error", "code", err->code, "exit", rc, "text", err->text);
+        print_json(out);
+        json_decref(out);
+    }
     fprintf(stderr, "vitriolctl: %s\n", err->text);
-    return err->code == VT_E_DEADLINE ? VT_EX_TEMPFAIL : vt_err_exit(err);
+    return rc;
 }
 
-static int too_many(const char *what)
+static int misused(const struct call *c, const char *what)
 {
-    fprintf(stderr, "vitriolctl: %s\n", what);
-    return VT_EX_USAGE;
+    struct vt_err err;
+    vt_fail(&err, VT_E_USAGE, "%s", what);
+    return fail(c, &err);
 }
 
 /* ---- asking ---- */
@@ -57,7 +67,7 @@ static int cmd_status(struct call *c)
     struct vt_err err;
     json_t *st = client_call(&c->client, "status", NULL, NULL, &err);
     if (st == NULL)
-        return fail(&err);
+        return fail(c, &err);
     int rc = exit_of_state(client_str(st, "state"));
     bool foreign = client_verify(&c->client, st, &err) < 0;
     if (foreign) {
@@ -79,7 +89,7 @@ static int cmd_health(struct call *c)
     struct vt_err err;
     json_t *h = client_call(&c->client, "health", NULL, NULL, &err);
     if (h == NULL)
-        return fail(&err);
+        return fail(c, &err);
     int rc = exit_of_state(client_str(h, "state"));
     if (c->json)
         print_json(h);
@@ -97,24 +107,29 @@ static int cmd_wait(struct call *c)
 {
     int timeout = c->timeout_s >= 0 ? c->timeout_s : 1800;
     time_t end = time(NULL) + timeout;
+    char said[sizeof((struct vt_err *)NULL)->text] = "";
     for (;;) {
         struct vt_err err;
         json_t *h = client_call(&c->client, "health", NULL, NULL, &err);
         bool ready = h != NULL && strcmp(client_str(h, "state"), "ready") == 0;
         bool failed = h != NULL && strcmp(client_str(h, "state"), "failed") == 0;
         if (h != NULL)
-            snprintf(err.text, sizeof err.text, "still %s", client_str(h, "state"));
+            vt_fail(&err, VT_E_DEADLINE, "it is %s", client_str(h, "state"));
         json_decref(h);
         if (ready)
             return VT_EX_OK;
         if (failed) {
-            fprintf(stderr, "vitriolctl: the engine has failed; vitriolctl status says why\n");
-            return VT_EX_INTERNAL;
+            vt_fail(&err, VT_E_INTERNAL, "the engine has failed; vitriolctl status says why");
+            return fail(c, &err);
         }
         if (time(NULL) >= end) {
-            fprintf(stderr, "vitriolctl: not ready within %d s: %s\n", timeout, err.text);
-            return VT_EX_TEMPFAIL;
+            snprintf(said, sizeof said, "%s", err.text);
+            vt_fail(&err, VT_E_DEADLINE, "not ready within %d s: %.300s", timeout, said);
+            return fail(c, &err);
         }
+        if (!c->json && strcmp(said, err.text) != 0)
+            fprintf(stderr, "vitriolctl: waiting up to %d s for ready: %s\n", timeout, err.text);
+        snprintf(said, sizeof said, "%s", err.text);
         nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
     }
 }
@@ -124,7 +139,7 @@ static int cmd_fingerprint(struct call *c)
     struct vt_err err;
     json_t *r = client_call(&c->client, "fingerprint", NULL, NULL, &err);
     if (r == NULL)
-        return fail(&err);
+        return fail(c, &err);
     if (c->json)
         print_json(r);
     else
@@ -133,21 +148,43 @@ static int cmd_fingerprint(struct call *c)
     return VT_EX_OK;
 }
 
+/* Those that are named so or begin so. */
+static json_t *chosen_keys(const json_t *result, const char *beginning)
+{
+    json_t *out = json_array();
+    size_t i;
+    json_t *k;
+    json_array_foreach(json_object_get(result, "keys"), i, k)
+    {
+        if (strncmp(client_str(k, "key"), beginning, strlen(beginning)) == 0)
+            json_array_append(out, k);
+    }
+    return out;
+}
+
 static int cmd_config(struct call *c)
 {
     struct vt_err err;
     int first = c->n_args > 0 && strcmp(c->arg[0], "show") == 0 ? 1 : 0;
     if (c->n_args > first + 1)
-        return too_many("config show takes one key or the beginning of one");
+        return misused(c, "config show takes one key or the beginning of one");
     json_t *r = client_call(&c->client, "config.show", NULL, NULL, &err);
     if (r == NULL)
-        return fail(&err);
-    if (c->json)
-        print_json(json_object_get(r, "keys"));
-    else
-        show_config(r, c->origin, c->n_args > first ? c->arg[first] : NULL);
+        return fail(c, &err);
+    int rc = VT_EX_OK;
+    json_t *keys = chosen_keys(r, c->n_args > first ? c->arg[first] : "");
+    if (json_array_size(keys) == 0) {
+        vt_config_find(c->arg[first], &err); /* names the nearest */
+        err.code = VT_E_USAGE;
+        rc = fail(c, &err);
+    } else if (c->json) {
+        print_json(keys);
+    } else {
+        show_config(keys, c->origin);
+    }
+    json_decref(keys);
     json_decref(r);
-    return VT_EX_OK;
+    return rc;
 }
 
 static int cmd_version(struct call *c)
@@ -175,11 +212,11 @@ static int cmd_slots(struct call *c)
     struct vt_err err;
     json_t *st = client_call(&c->client, "status", NULL, NULL, &err);
     if (st == NULL)
-        return fail(&err);
+        return fail(c, &err);
     json_t *slots = http_get_json(client_str(st, "address"), "/slots", c->key_file, &err);
     json_decref(st);
     if (slots == NULL)
-        return fail(&err);
+        return fail(c, &err);
     if (c->json)
         print_json(slots);
     else
@@ -231,7 +268,7 @@ static int follow(struct call *c, uint64_t seq, struct vt_sub *sub, struct vt_er
         size_t len;
         int rc = vt_sub_recv(sub, 2000, &buf, &len, err);
         if (rc < 0)
-            return fail(err);
+            return fail(c, err);
         json_t *e = rc == 1 ? client_event(buf, len) : NULL;
         uint64_t got = e != NULL ? client_num(e, "seq") : 0;
         if (rc == 1)
@@ -244,7 +281,7 @@ static int follow(struct call *c, uint64_t seq, struct vt_sub *sub, struct vt_er
             seq = catch_up(c, seq, err, &rc);
             if (rc < 0) {
                 json_decref(e);
-                return fail(err);
+                return fail(c, err);
             }
         }
         json_decref(e);
@@ -260,11 +297,11 @@ static int cmd_events(struct call *c)
     snprintf(tele, sizeof tele, "%s/tele", c->client.run);
     if (c->follow && client_find(&c->client, c->run, &err) == 0 &&
         vt_sub_dial(&sub, tele, "\x95\x01\x23", 3, &err) < 0)
-        return client_absent(&c->client, &err), fail(&err);
+        return client_absent(&c->client, &err), fail(c, &err);
     uint64_t seq = catch_up(c, 0, &err, &rc);
     if (rc < 0) {
         vt_sub_close(sub);
-        return fail(&err);
+        return fail(c, &err);
     }
     rc = c->follow ? follow(c, seq, sub, &err) : VT_EX_OK;
     vt_sub_close(sub);
@@ -297,7 +334,7 @@ static int act(struct call *c, const char *verb, json_t *args, bool wait, int ti
     uint64_t op = 0;
     json_t *r = client_call(&c->client, verb, args, &op, &err);
     if (r == NULL)
-        return fail(&err);
+        return fail(c, &err);
     if (op == 0) { /* done at once */
         if (c->json)
             print_json(r);
@@ -309,7 +346,7 @@ static int act(struct call *c, const char *verb, json_t *args, bool wait, int ti
     json_decref(r);
     if (wait) {
         json_t *st = client_follow(&c->client, op, c->timeout_s >= 0 ? c->timeout_s : timeout_s, &err);
-        return st != NULL ? report(c, st) : fail(&err);
+        return st != NULL ? report(c, st) : fail(c, &err);
     }
     if (c->json) {
         json_t *out = json_pack("{s:I, s:s}", "op", (json_int_t)op, "state", "running");
@@ -359,7 +396,7 @@ static int cmd_checkpoint(struct call *c)
         char *end;
         long slot = strtol(c->arg[0], &end, 10);
         if (*end != '\0' || end == c->arg[0] || slot < 0)
-            return too_many("checkpoint takes the number of a slot, or nothing for all");
+            return misused(c, "checkpoint takes the number of a slot, or nothing for all");
         args = json_pack("{s:I}", "slot", (json_int_t)slot);
     }
     return act(c, "export", args, true, 300);
@@ -369,13 +406,13 @@ static int cmd_op(struct call *c)
 {
     struct vt_err err;
     if (c->n_args != 1)
-        return too_many("op takes the number of an operation");
+        return misused(c, "op takes the number of an operation");
     uint64_t op = strtoull(c->arg[0], NULL, 10);
     json_t *st =
         c->wait ? client_follow(&c->client, op, c->timeout_s >= 0 ? c->timeout_s : 3600, &err)
                 : client_call(&c->client, "op.status", json_pack("{s:I}", "op", (json_int_t)op), NULL, &err);
     if (st == NULL)
-        return fail(&err);
+        return fail(c, &err);
     bool running = strcmp(client_str(st, "state"), "running") == 0;
     int rc = report(c, st);
     return running ? VT_EX_TEMPFAIL : rc;
@@ -464,6 +501,8 @@ static int parse(struct call *c, const char **verb, int argc, char **argv, struc
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
             *verb = "help";
+        else if (strcmp(argv[i], "--version") == 0)
+            *verb = "version";
         else if (argv[i][0] == '-' && argv[i][1] != '\0') {
             if (one_option(c, argv, &i, err) < 0)
                 return -1;
@@ -497,20 +536,20 @@ int main(int argc, char **argv)
     struct vt_err err;
     const char *verb = NULL;
     if (parse(&c, &verb, argc, argv, &err) < 0)
-        return fail(&err);
+        return fail(&c, &err);
     if (verb == NULL || strcmp(verb, "help") == 0) {
         usage(verb != NULL ? stdout : stderr);
         return verb != NULL ? VT_EX_OK : VT_EX_USAGE;
     }
     const struct command *cmd = find(verb, &err);
     if (cmd == NULL)
-        return fail(&err);
+        return fail(&c, &err);
     if (c.n_args > cmd->max_args) {
-        fprintf(stderr, "vitriolctl: %s takes at most %d argument%s\n", verb, cmd->max_args,
+        vt_fail(&err, VT_E_USAGE, "%s takes at most %d argument%s", verb, cmd->max_args,
                 cmd->max_args == 1 ? "" : "s");
-        return VT_EX_USAGE;
+        return fail(&c, &err);
     }
     if (client_find(&c.client, c.run, &err) < 0)
-        return fail(&err);
+        return fail(&c, &err);
     return cmd->run(&c);
 }
