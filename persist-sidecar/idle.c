@@ -99,6 +99,22 @@ static bool start_pass(struct store *s)
     return true;
 }
 
+bool store_scrub_all(struct store *s)
+{
+    if (s->scrubbing)
+        return false;
+    s->scrubbing = s->scrub_all = true;
+    s->scrub_at = 1;
+    s->scrub_piece = 0;
+    s->scrub_end = newest(s);
+    return true;
+}
+
+bool store_scrubbing(const struct store *s)
+{
+    return s->scrubbing;
+}
+
 static int end_pass(struct store *s, struct vt_err *err)
 {
     if (db_begin(s, err) < 0)
@@ -156,7 +172,9 @@ int store_scrub(struct store *s, struct vt_err *err)
         return -1;
     if (rc < 0 && db_add_bad(s, id, err->text, err) < 0)
         return -1;
+    s->f.scrubbed_bytes += rc == 0 ? ckpt_piece_len(bytes, s->scrub_piece) : 0;
     if (rc < 0 || ++s->scrub_piece == ckpt_pieces(bytes)) {
+        s->f.scrubbed++;
         s->scrub_at = id + 1;
         s->scrub_piece = 0;
     }

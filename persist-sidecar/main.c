@@ -91,7 +91,7 @@ static void send_frame(struct app *a, struct worker_out *o)
     struct conn *c = conn_of(a, o->link);
     struct vt_err err;
     if (c == NULL) {
-        if (o->len > 2 && o->frame[2] >= VT_F_LAUNCH_LAST && o->frame[2] <= VT_F_LAUNCH_END)
+        if (o->len > 2 && o->frame[2] >= VT_F_LAUNCH_LAST && o->frame[2] <= VT_F_STORE_SAID)
             vt_child_send_frame(a->child, o->frame, o->len);
         worker_out_free(o);
         return;
@@ -365,6 +365,7 @@ static void on_lifeline(void *arg, const struct vt_frame *f)
     case VT_F_LAUNCH_LAST:
     case VT_F_LAUNCH_PUT:
     case VT_F_LAUNCH_END:
+    case VT_F_STORE_ASK:
         if (a->worker != NULL && !a->stopping)
             forward(a, f);
         break;

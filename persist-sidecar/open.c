@@ -42,7 +42,8 @@ static int set_pragmas(struct store *s, struct vt_err *err)
 {
     static const char pragmas[] =
         "PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=PERSIST; PRAGMA synchronous=EXTRA;"
-        "PRAGMA secure_delete=OFF; PRAGMA journal_size_limit=16777216; PRAGMA cache_size=-16384;"
+        "PRAGMA secure_delete=" STORE_SECURE_DELETE "; PRAGMA journal_size_limit=" STORE_JOURNAL_LIMIT
+        "; PRAGMA cache_size=-16384;"
         "PRAGMA mmap_size=0; PRAGMA foreign_keys=ON; PRAGMA trusted_schema=OFF;"
         "PRAGMA cell_size_check=ON; PRAGMA temp_store=MEMORY";
     sqlite3_db_config(s->db, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
@@ -140,6 +141,14 @@ static int check_tables(struct store *s, struct vt_err *err)
     return 0;
 }
 
+int store_check_tables(struct store *s, struct vt_err *err)
+{
+    if (check_tables(s, err) == 0)
+        return 0;
+    s->damaged |= err->code == VT_E_CORRUPT;
+    return -1;
+}
+
 static enum outcome verdict(struct store *s, const struct vt_err *err)
 {
     /* SQLite reports some damaged headers as plain errors of its own; what is not the disk's or the system's fault is the
@@ -189,7 +198,7 @@ static enum outcome after_stop(struct store *s, struct vt_err *err)
     s->marked = stopped == 0;
     if (stopped == 0) {
         db_event(s, STORE_EV_UNCLEAN, "the store did not stop cleanly: checking its tables");
-        if (check_tables(s, err) < 0)
+        if (store_check_tables(s, err) < 0)
             return verdict(s, err);
     }
     sqlite3_stmt *st = db_stmt(s, ST_BLOCK_MAX, err);

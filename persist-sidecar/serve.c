@@ -7,6 +7,7 @@
 #define SAVES_MAX   512 /* frames of one peer's save that may wait: the ring's slots bound an honest one */
 #define READS_MAX   256
 #define WRITES_MAX  1024
+#define ASKS_MAX    16
 #define SCRUB_PACE  VT_MS(50) /* 20 MiB/s */
 #define UPKEEP_PACE VT_SEC(60)
 
@@ -153,6 +154,20 @@ static bool is_launch(uint8_t type)
     return type == VT_F_LAUNCH_LAST || type == VT_F_LAUNCH_PUT || type == VT_F_LAUNCH_END;
 }
 
+/* ctl asks seldom; what it may have waiting is a handful. */
+static void queue_ask(struct serve *v, struct job *j)
+{
+    struct vt_err err;
+    if (v->asks.n < ASKS_MAX) {
+        jobs_put(&v->asks, j);
+        v->queued++;
+        return;
+    }
+    vt_fail(&err, VT_E_BUSY, "the store has %d questions waiting", ASKS_MAX);
+    ask_refuse(v, &j->f, &err);
+    job_free(j);
+}
+
 static void queue(struct serve *v, struct jobs *q, struct job *j, size_t max, struct peer *p)
 {
     struct vt_err err;
@@ -235,6 +250,8 @@ void serve_frame(struct serve *v, const uint8_t *frame, size_t len)
         dispatch(v, p, j);
     else if (p == NULL && is_launch(j->f.type))
         queue(v, &v->writes, j, WRITES_MAX, NULL);
+    else if (p == NULL && j->f.type == VT_F_STORE_ASK)
+        queue_ask(v, j);
     else
         job_free(j);
 }
@@ -350,6 +367,17 @@ static bool step_write(struct serve *v)
     return true;
 }
 
+static bool step_ask(struct serve *v)
+{
+    struct job *j = jobs_take(&v->asks);
+    if (j == NULL)
+        return false;
+    v->queued--;
+    ask_answer(v, &j->f);
+    job_free(j);
+    return true;
+}
+
 static bool step_next_save(struct serve *v)
 {
     struct vt_err ignored;
@@ -381,6 +409,7 @@ static int rebuild(struct serve *v, struct vt_err *err)
         p->has_plan = false;
         p->n_pins = 0;
     }
+    ask_verify_fail(v, &why);
     store_close(v->s, false);
     v->s = NULL;
     struct store_opts o = v->o.store;
@@ -398,7 +427,7 @@ static enum serve_did after(struct serve *v, bool worked, struct vt_err *err)
 enum serve_did serve_step(struct serve *v, struct vt_err *err)
 {
     bool worked = step_reads(v) || step_save(v) || (!store_in_txn(v->s) && step_write(v)) ||
-                  (saver(v) == NULL && step_next_save(v));
+                  (saver(v) == NULL && (step_ask(v) || step_next_save(v)));
     return after(v, worked, err);
 }
 
@@ -410,7 +439,9 @@ enum serve_did serve_upkeep(struct serve *v, struct vt_err *err)
     if (store_in_txn(v->s) || saver(v) != NULL)
         return SERVE_NOTHING;
     rc = store_idle(v->s, &why);
-    if (rc == 0 && now - v->scrub_us >= SCRUB_PACE) {
+    if (rc == 0 && v->verify.active) {
+        rc = ask_verify_step(v, &why);
+    } else if (rc == 0 && now - v->scrub_us >= SCRUB_PACE) {
         v->scrub_us = now;
         rc = store_scrub(v->s, &why);
         v->upkeep_due = rc == 1;
@@ -454,6 +485,7 @@ int serve_new(struct serve **out, const struct serve_opts *o, const struct serve
     v->ops = ops;
     v->arg = arg;
     jobs_init(&v->writes);
+    jobs_init(&v->asks);
     if (store_open(&v->s, &o->store, err) < 0) {
         free(v);
         return -1;
@@ -472,6 +504,7 @@ void serve_free(struct serve *v, bool clean)
         if (v->peers[i].used)
             serve_link_down(v, v->peers[i].link);
     jobs_clear(v, &v->writes);
+    jobs_clear(v, &v->asks);
     store_close(v->s, clean);
     vt_enc_fini(&v->enc);
     free(v);

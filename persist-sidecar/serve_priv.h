@@ -47,7 +47,13 @@ struct serve {
     void *arg;
     struct store *s;
     struct peer peers[SERVE_PEERS];
-    struct jobs writes; /* salts and launches */
+    struct jobs writes;   /* salts and launches */
+    struct jobs asks;     /* of ctl; wait until no save is open */
+    struct {              /* a pass over every block for ctl */
+        bool active, own; /* own: its pass has begun; one that was under way before is ended first */
+        uint64_t id, blocks, bytes, bad; /* counters when it began */
+        uint32_t link;
+    } verify;
     struct vt_enc enc;
     size_t queued;
     unsigned turn; /* whose restore gets the next piece */
@@ -89,5 +95,13 @@ void rows_salt_write(struct serve *v, const struct vt_frame *f);
 void rows_launch_last(struct serve *v, const struct vt_frame *f);
 void rows_launch_put(struct serve *v, const struct vt_frame *f);
 void rows_launch_end(struct serve *v, const struct vt_frame *f);
+
+/* ---- ask.c ---- */
+void ask_answer(struct serve *v, const struct vt_frame *f);
+void ask_refuse(struct serve *v, const struct vt_frame *f, const struct vt_err *why);
+/* One step of a pass that ctl asked for. 1: did something, 0: none is asked for, -1: the store reported damage. */
+int ask_verify_step(struct serve *v, struct vt_err *err);
+/* The pass cannot be ended. */
+void ask_verify_fail(struct serve *v, const struct vt_err *why);
 
 #endif

@@ -70,10 +70,11 @@ struct store_facts {
     uint64_t file_bytes; /* the file */
     uint64_t fs_avail, fs_total;
     uint64_t heads, blocks, bad;
-    uint64_t hour_bytes;           /* written in the last hour */
-    uint64_t last_commit_us;       /* wall clock, 0 = none */
-    uint64_t scrub_left;           /* blocks still to be verified */
-    uint64_t bad_found, collected; /* blocks, since the process began */
+    uint64_t hour_bytes;                     /* written in the last hour */
+    uint64_t last_commit_us;                 /* wall clock, 0 = none */
+    uint64_t scrub_left;                     /* blocks still to be verified */
+    uint64_t bad_found, collected, scrubbed; /* blocks, since the process began */
+    uint64_t scrubbed_bytes;
     uint64_t refused_clobber, refused_full, refused_quota, refused_budget, saves, restores;
     bool full;
 };
@@ -212,6 +213,30 @@ int store_collect(struct store *s, bool pressure, struct vt_err *err);
 int store_idle(struct store *s, struct vt_err *err);
 /* Verifies one piece. 1: more to verify, 0: nothing due. The caller paces it. */
 int store_scrub(struct store *s, struct vt_err *err);
+
+/* Begins a pass over every block now; store_scrub then takes its steps. False: a pass is under way already. */
+bool store_scrub_all(struct store *s);
+bool store_scrubbing(const struct store *s);
+/* The rows of every table but the payload, as after an unclean stop. VT_E_CORRUPT: damaged, and store_damaged is true. */
+int store_check_tables(struct store *s, struct vt_err *err);
+
+/* ---- by hand ---- */
+
+struct store_row { /* one checkpoint that somebody can ask for */
+    char tenant[STORE_TENANT_MAX + 1], name[STORE_NAME_MAX + 1]; /* name "": the head of the slot */
+    uint32_t slot;
+    uint64_t ntok, good, created_us; /* good: tokens that a restore gives */
+};
+/* Newest first, at most 1024; *out is malloc'ed. tenant NULL: of all. */
+int store_rows(struct store *s, const char *tenant, struct store_row **out, size_t *n, struct vt_err *err);
+
+struct store_erased {
+    uint64_t manifests, blocks, bytes;
+};
+/* Erases every checkpoint of a tenant (slot -1: its salt too) or of one of its slots, so that neither the file nor its journal
+ * holds them any more. No save, restore or plan may be open. On failure it may be half done; it can be repeated. */
+int store_forget(struct store *s, const char *tenant, int64_t slot, struct store_erased *out,
+                 struct vt_err *err);
 
 /* ---- launches ---- */
 

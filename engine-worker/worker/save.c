@@ -51,6 +51,9 @@ void save_fail(struct checkpoint *c, const struct vt_err *why)
     c->stats.refused++;
     vt_log(c->o.log, VT_LOG_NOTICE, "slot %u is not saved: %s", s->slot, why->text);
     struct slot_mark *m = &c->mark[s->slot];
+    /* A store that was made anew, or that has forgotten a tenant, has other salts and refuses the names of the old ones. */
+    if (why->code == VT_E_PARAM || why->code == VT_E_CORRUPT)
+        c->n_salts = 0;
     if (s->name[0] != 0) {
         tell(c, &r);
         return;
