@@ -169,13 +169,13 @@ def bench_start(o):
 
 
 def models(o, tmp):
-    """(label, path) of the embedded model and, in a full run, of a synthetic file in the shape of a usual small one."""
-    out = [('embedded (lapis-hybrid Q4_K_M)', MODEL)]
-    if not o.quick:
-        big = os.path.join(tmp, 'qwen3-0.6b-q4_k_m.gguf')
-        subprocess.check_call([sys.executable, os.path.join(TOP, 'bench', 'synth_gguf.py'), 'qwen3-0.6b', 'q4_k_m', big],
+    """(label, path) of the embedded models and, in a full run, of synthetic files in the shape of a usual small one."""
+    out = [('embedded (lapis-hybrid %s)' % q.upper(), os.path.join(TOP, 'models', 'lapis-hybrid-%s.gguf' % q)) for q in ('q4_k_m', 'q8_0')]
+    for q in () if o.quick else ('q4_k_m', 'q8_0'):
+        big = os.path.join(tmp, 'qwen3-0.6b-%s.gguf' % q)
+        subprocess.check_call([sys.executable, os.path.join(TOP, 'bench', 'synth_gguf.py'), 'qwen3-0.6b', q, big],
                               stdout=subprocess.DEVNULL)
-        out.append(('synthetic qwen3-0.6b Q4_K_M', big))
+        out.append(('synthetic qwen3-0.6b ' + q.upper(), big))
     return out
 
 
@@ -191,21 +191,40 @@ def bench_engine(o):
         return {label: tool_bench(path, '-p', '512', '-n', '128', '-d', '0,2048', '-b', '1,4') for label, path in models(o, tmp)}
 
 
+PEER_DEPTH = 2048
+
+
+def ours_once(path):
+    """Tokens per second of one round: prefill of 512, decode at depth 0 and deeper."""
+    args = ('-p', '512', '-n', '64', '-b', '1', '--repeats', '1', '-d')
+    flat, deep = [tool_bench(path, *args, d)['results'][0] for d in ('0', str(PEER_DEPTH - 512))]
+    return {'prefill': flat['prefill_tokens_per_s']['median'], 'decode': flat['decode_tokens_per_s']['median'],
+            'decode at depth %d' % PEER_DEPTH: deep['decode_tokens_per_s']['median']}
+
+
+def peer_once(o, path):
+    p = subprocess.run([o.peer, '-m', path, '-p', '512', '-n', '64', '-gp', '%d,64' % PEER_DEPTH, '-t', str(os.cpu_count()),
+                        '-r', '1', '-o', 'json'], capture_output=True, text=True, check=True)
+    found = {}
+    for t in json.loads(p.stdout):
+        kind = 'decode at depth %d' % PEER_DEPTH if t['n_prompt'] and t['n_gen'] else 'prefill' if t['n_prompt'] else 'decode'
+        found[kind] = t['avg_ts']
+    return found
+
+
 def bench_peer(o):
     """The same file, cores and lengths with another engine, round by round in turn; ratios are ours to theirs."""
     out = {}
     with tempfile.TemporaryDirectory(prefix='vtbench') as tmp:
         for label, path in models(o, tmp):
             rounds = []
-            for _ in range(2 if o.quick else 5):
-                x = tool_bench(path, '-p', '512', '-n', '64', '-d', '0', '-b', '1', '--repeats', '1')['results'][0]
-                p = subprocess.run([o.peer, '-m', path, '-p', '512', '-n', '64', '-t', str(os.cpu_count()), '-r', '1', '-o', 'json'],
-                                   capture_output=True, text=True, check=True)
-                theirs = {('prefill' if t['n_prompt'] else 'decode'): t['avg_ts'] for t in json.loads(p.stdout)}
-                rounds.append({k: (x[k + '_tokens_per_s']['median'], theirs[k]) for k in ('prefill', 'decode')})
-            out[label] = {k: {'ours': statistics.median(r[k][0] for r in rounds), 'theirs': statistics.median(r[k][1] for r in rounds),
-                              'ratio': statistics.median(r[k][0] / r[k][1] for r in rounds), 'rounds': len(rounds)}
-                          for k in ('prefill', 'decode')}
+            for i in range(2 if o.quick else 5):  # who goes first changes from round to round
+                theirs = peer_once(o, path) if i % 2 else None
+                ours = ours_once(path)
+                rounds.append((ours, theirs or peer_once(o, path)))
+            out[label] = {k: {'ours': statistics.median(a[k] for a, _ in rounds), 'theirs': statistics.median(b[k] for _, b in rounds),
+                              'ratio': statistics.median(a[k] / b[k] for a, b in rounds), 'rounds': len(rounds)}
+                          for k in rounds[0][0]}
     return out
 
 
@@ -240,11 +259,12 @@ def render(r):
                                                                     x['decode_tokens_per_s']['median']))
         o.append('')
     if 'peer' in r:
-        o += ['## Beside a peer', '', 'The `llama-bench` of %s on the same file and cores (`-p 512 -n 64`, its own defaults otherwise), one'
-              ' run each in turn; medians of tokens per second and of the ratios of neighbouring runs, one sequence, depth 0.'
+        o += ['## Beside a peer', '', 'The `llama-bench` of %s on the same file and cores (`-p 512 -n 64 -gp 2048,64`, its own defaults'
+              ' otherwise). One run each in turn, the first of a round changing; medians of tokens per second and of the ratios within'
+              ' a round. Prefill of 512 tokens at depth 0; decode of 64, one sequence.'
               % r['peer_name'], '', '| model | | ours | peer | ratio | rounds |', '| --- | --- | ---: | ---: | ---: | ---: |']
         for label, x in r['peer'].items():
-            for k in ('prefill', 'decode'):
+            for k in x:
                 o.append('| %s | %s | %.1f | %.1f | %.2f | %d |' % (label, k, x[k]['ours'], x[k]['theirs'], x[k]['ratio'], x[k]['rounds']))
         o.append('')
     if 'start' in r:
