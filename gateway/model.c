@@ -88,6 +88,32 @@ static int read_template(struct model *m, struct vt_err *err)
     return 0;
 }
 
+static void add_mark(const struct model *m, const char *text, struct model_marks *marks)
+{
+    const int32_t id = tok_find(m->tok, text, strlen(text));
+    if (id >= 0 && tok_kind(m->tok, (uint32_t)id) == TOK_CONTROL && marks->n < DIALECT_TOKENS)
+        marks->id[marks->n++] = id;
+}
+
+static void find_marks(struct model *m)
+{
+    static const char python[] = "<|python_tag|>";
+    const size_t n = m->tmpl_text ? strlen(m->tmpl_text) : 0;
+    const char *marks[DIALECT_TOKENS + 1];
+    m->dialect =
+        dialect_find(m->tmpl_text, n, m->caps.tools, tok_find(m->tok, python, sizeof python - 1) >= 0);
+    m->think = think_marks_find(m->tmpl_text, n);
+    dialect_tokens(m->dialect, marks);
+    for (size_t i = 0; marks[i]; i++)
+        add_mark(m, marks[i], &m->call_ids);
+    /* the mark may be a token with a word behind it: <|channel>thought */
+    static const char *const tokens[] = {"<|channel>", "<channel|>"};
+    add_mark(m, m->think->open, &m->think_ids);
+    add_mark(m, m->think->close, &m->think_ids);
+    for (size_t i = 0; i < 2 && strcmp(m->think->close, tokens[1]) == 0; i++)
+        add_mark(m, tokens[i], &m->think_ids);
+}
+
 int model_load(struct model *m, const char *path, const char *alias, struct vt_err *err)
 {
     struct gguf_file *g;
@@ -108,6 +134,8 @@ int model_load(struct model *m, const char *path, const char *alias, struct vt_e
     gguf_close(g);
     if (r == 0)
         r = read_template(m, err);
+    if (r == 0)
+        find_marks(m);
     if (r) {
         tok_free(m->tok);
         m->tok = NULL;
@@ -133,6 +161,22 @@ const uint8_t *model_piece(const struct model *m, uint32_t id, size_t *len)
 {
     *len = 0;
     if (tok_is_eog(m->tok, id) || tok_kind(m->tok, id) == TOK_CONTROL)
+        return NULL;
+    return tok_bytes(m->tok, id, len);
+}
+
+static bool holds(const struct model_marks *marks, uint32_t id)
+{
+    for (unsigned i = 0; i < marks->n; i++)
+        if ((uint32_t)marks->id[i] == id)
+            return true;
+    return false;
+}
+
+const uint8_t *model_mark(const struct model *m, uint32_t id, bool think, bool calls, size_t *len)
+{
+    *len = 0;
+    if ((!think || !holds(&m->think_ids, id)) && (!calls || !holds(&m->call_ids, id)))
         return NULL;
     return tok_bytes(m->tok, id, len);
 }

@@ -8,6 +8,7 @@
 #include "template/caps.h"
 #include "template/jinja.h"
 #include "tokenizer.h"
+#include "toolcall/dialect.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,7 +22,13 @@ struct model {
     struct jinja *tmpl; /* NULL: the file has none, or it does not parse (tmpl_error) */
     char *tmpl_text;    /* NUL-terminated, NULL when there is none */
     char tmpl_error[256];
-    struct template_caps caps; /* what tmpl can show; all false without one */
+    struct template_caps caps;       /* what tmpl can show; all false without one */
+    const struct dialect *dialect;   /* never NULL once loaded */
+    const struct think_marks *think; /* the same */
+    struct model_marks {
+        int32_t id[DIALECT_TOKENS];
+        unsigned n;
+    } think_ids, call_ids; /* control tokens that stand for marks of these */
     uint64_t n_ctx_train, n_embd, n_params, bytes;
     int64_t created;      /* wall seconds of the start */
     size_t longest_token; /* bytes */
@@ -33,5 +40,8 @@ void model_fini(struct model *m);
 
 /* Text of an id as a client reads it: nothing for the end of a turn and for control tokens. */
 const uint8_t *model_piece(const struct model *m, uint32_t id, size_t *len);
+
+/* Text of a control token that is a mark of reasoning or of calls, where that is looked for; NULL for all others. */
+const uint8_t *model_mark(const struct model *m, uint32_t id, bool think, bool calls, size_t *len);
 
 #endif

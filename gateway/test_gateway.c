@@ -159,7 +159,7 @@ static void test_tools_and_reasoning(void **state)
     assert_string_equal(t.reasoning, "hm");
     assert_string_equal(t.text, "Well.");
     assert_string_equal(t.name, "f");
-    assert_string_equal(t.calls, "{\"a\":1}");
+    assert_string_equal(t.calls, "{\"a\": 1}");
     assert_string_equal(t.finish, "tool_calls");
     reply_free(&r);
     boss_stop(&b);

@@ -22,21 +22,39 @@ static void on_reasoning(void *arg, const char *s, size_t n)
     buf_add(&c->reasoning, s, n);
 }
 
-static void on_tool(void *arg, const char *name, const char *args)
+static void on_call(void *arg, const char *name)
 {
     struct choice *c = arg;
-    uint8_t raw[16];
-    char id[40] = "call_";
-    vt_random(raw, sizeof raw);
-    vt_hex(raw, sizeof raw, id + 5);
-    if (!c->calls)
-        c->calls = json_array();
-    json_t *call = json_pack("{s:s, s:s, s:s}", "id", id, "name", name, "arguments", args);
-    if (!call || json_array_append_new(c->calls, call))
-        c->oom = true;
+    c->oom |= calls_begin(&c->calls, name, c->a->gw->model.dialect->short_ids) != 0;
 }
 
-static const struct parser_ops parts = {on_content, on_reasoning, on_tool};
+static void on_args(void *arg, const char *s, size_t n)
+{
+    struct choice *c = arg;
+    c->oom |= c->oom || calls_args(&c->calls, s, n);
+}
+
+static void on_whole(void *arg)
+{
+    struct choice *c = arg;
+    if (!c->oom)
+        calls_whole(&c->calls);
+}
+
+/* A call that a client has begun to read cannot be taken back: unless the limit cut it, which the client is told, the answer
+ * fails. */
+static void on_broken(void *arg, const char *raw, size_t n)
+{
+    struct choice *c = arg;
+    if (c->oom)
+        return;
+    if (calls_undo(&c->calls))
+        buf_add(&c->content, raw, n);
+    else
+        c->broken = !(c->over && c->why == JOB_LENGTH);
+}
+
+static const struct scan_ops parts = {on_content, on_reasoning, on_call, on_args, on_whole, on_broken};
 
 /* ---- the end of an answer ---- */
 
@@ -45,11 +63,11 @@ static void choice_fini(struct choice *c)
     job_cancel(&c->job);
     transcript_fini(&c->job.tr);
     stop_fini(&c->stop);
-    parser_fini(&c->parser);
+    scanner_fini(&c->scan);
     free(c->ends);
     buf_fini(&c->content);
     buf_fini(&c->reasoning);
-    json_decref(c->calls);
+    calls_fini(&c->calls);
 }
 
 static void answer_free(struct answer *a)
@@ -70,6 +88,7 @@ static void answer_free(struct answer *a)
     free(a->prompts);
     params_fini(&a->p);
     json_decref(a->o.extra);
+    json_decref(a->o.tool_list);
     buf_fini(&a->out);
     free(a);
 }
@@ -119,9 +138,9 @@ static void count_end(struct answer *a)
     struct stats *s = &a->gw->stats;
     uint64_t now = vt_mono(&a->gw->clock);
     const struct choice *c = &a->choices[0];
-    enum stats_end end = c->why == JOB_LENGTH            ? END_LENGTH
-                         : c->calls_told > 0 || c->calls ? END_TOOL_CALLS
-                                                         : END_STOP;
+    enum stats_end end = c->why == JOB_LENGTH         ? END_LENGTH
+                         : calls_any_whole(&c->calls) ? END_TOOL_CALLS
+                                                      : END_STOP;
     s->ended[end]++;
     hist_add(&s->duration, (double)(now - a->start_us) / 1e6);
     for (unsigned i = 0; i < a->n_choices; i++) {
@@ -166,7 +185,7 @@ static void let_through(struct choice *c, const struct buf *text)
 {
     c->let_n += text->n;
     if (c->parse)
-        parser_feed(&c->parser, text->p, text->n);
+        scanner_feed(&c->scan, text->p, text->n);
     else
         buf_add(&c->content, text->p, text->n);
 }
@@ -192,7 +211,9 @@ static bool take_id(struct choice *c, size_t i)
     struct buf text = {0}, through = {0};
     size_t n;
     const uint8_t *piece = model_piece(&a->gw->model, c->job.tr.ids[i], &n);
-    if (c->parse && c->parser.state == PARSER_THINK)
+    if (!piece)
+        piece = model_mark(&a->gw->model, c->job.tr.ids[i], a->o.think || a->o.show_think, a->o.tools, &n);
+    if (c->parse && c->scan.state == SCAN_THINK)
         c->reasoning_tokens++;
     utf8_feed(&c->utf8, piece, n, &text);
     c->newline |= text.n > 0 && memchr(text.p, '\n', text.n);
@@ -220,7 +241,7 @@ static void close_text(struct choice *c)
         let_through(c, &through);
     }
     if (c->parse)
-        parser_end(&c->parser);
+        scanner_end(&c->scan);
     c->oom |= text.failed || through.failed;
     buf_fini(&text);
     buf_fini(&through);
@@ -233,27 +254,34 @@ static void close_text(struct choice *c)
 
 static bool has_news(const struct choice *c)
 {
-    return c->content.n > 0 || c->reasoning.n > 0 || c->calls;
+    return c->content.n > 0 || c->reasoning.n > 0 || c->calls.news;
 }
 
 static void told(struct choice *c)
 {
     buf_clear(&c->content);
     buf_clear(&c->reasoning);
-    if (c->calls) {
-        c->calls_told += (unsigned)json_array_size(c->calls);
-        json_decref(c->calls);
-        c->calls = NULL;
-    }
+    c->calls.news = false;
     c->told_before = c->told;
 }
 
 static bool out_of_memory(struct choice *c)
 {
-    if (!c->oom && !c->content.failed && !c->reasoning.failed && !parser_failed(&c->parser))
+    if (!c->oom && !c->content.failed && !c->reasoning.failed && !scanner_failed(&c->scan))
         return false;
     struct api_err e;
     api_fail(&e, 500, NULL, "out of memory");
+    answer_fail(c->a, &e);
+    return true;
+}
+
+/* True when the answer has failed with it. */
+static bool broke_off(struct choice *c)
+{
+    if (!c->broken)
+        return false;
+    struct api_err e;
+    api_fail(&e, 500, NULL, "the model broke off a tool call: its arguments are no JSON object");
     answer_fail(c->a, &e);
     return true;
 }
@@ -310,7 +338,7 @@ static bool enough(struct choice *c)
     const struct answer *a = c->a;
     if (c->stop_hit >= 0)
         return true;
-    if (!a->o.parallel_tools && c->parser.calls > 0)
+    if (!a->o.parallel_tools && c->scan.calls > 0)
         return true;
     return a->p.t_max_predict_ms > 0 && c->newline &&
            c->job.last_us - c->job.first_us > (uint64_t)a->p.t_max_predict_ms * 1000;
@@ -323,7 +351,7 @@ static void on_tokens(void *arg, size_t from)
     bool stop = false;
     for (size_t i = from; i < c->job.tr.n && !stop; i++)
         stop = take_id(c, i);
-    if (out_of_memory(c))
+    if (out_of_memory(c) || broke_off(c))
         return;
     tell_news(c);
     if (!c->a->p.stream || http_pending(c->a->http) == 0)
@@ -342,13 +370,13 @@ static void on_done(void *arg, enum job_why why, const struct api_err *e)
     }
     c->over = true;
     c->why = why;
-    if (why == JOB_STOPPED && c->stop_hit < 0 && c->parser.calls == 0)
+    if (why == JOB_STOPPED && c->stop_hit < 0 && c->scan.calls == 0)
         c->why = JOB_LENGTH; /* its time was up */
     c->truncated = why == JOB_LENGTH && (a->p.n_predict < 0 || (int64_t)c->job.max_new < a->p.n_predict);
     if (!a->begun && a->p.stream)
         on_accepted(c);
     close_text(c);
-    if (out_of_memory(c))
+    if (out_of_memory(c) || broke_off(c))
         return;
     if (a->p.stream) {
         if (has_news(c) || c->told > c->told_before) {
@@ -414,7 +442,12 @@ static int init_choice(struct answer *a, unsigned i, uint32_t window, struct api
     memcpy(ids, p->ids, p->n * sizeof *ids);
     transcript_init(&c->job.tr, ids, p->n, a->o.logprobs, a->o.n_top);
     c->parse = a->o.think || a->o.tools;
-    parser_init(&c->parser, &parts, c, a->o.think, a->o.think_open, a->o.tools);
+    const struct scan_rules rules = {.dialect = a->o.tools ? a->gw->model.dialect : NULL,
+                                     .think = a->o.think ? a->gw->model.think : NULL,
+                                     .tools = a->o.tool_list,
+                                     .think_open = a->o.think_open,
+                                     .single = !a->o.parallel_tools};
+    scanner_init(&c->scan, &rules, &parts, c);
     uint32_t room = window - (uint32_t)p->n;
     c->job.ops = &job_ops;
     c->job.arg = c;
@@ -461,6 +494,7 @@ void answer_start(struct gateway *gw, struct http_req *r, const struct surface *
         }
         params_fini(p);
         json_decref(o->extra);
+        json_decref(o->tool_list);
         free(a);
         free(copy);
         api_fail(&e, 500, NULL, "out of memory");

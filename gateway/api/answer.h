@@ -6,9 +6,10 @@
 #define ANSWER_H
 
 #include "../gateway.h"
-#include "../stream/parser.h"
 #include "../stream/stop.h"
 #include "../stream/utf8.h"
+#include "../toolcall/scanner.h"
+#include "calls.h"
 #include "params.h"
 
 struct answer;
@@ -22,7 +23,7 @@ struct choice {
     int stop_hit; /* index of the stop string that ended it, -1 */
     struct utf8_hold utf8;
     struct stop_state stop;
-    struct parser parser;
+    struct scanner scan;
     bool parse;           /* reasoning or tools are looked for */
     size_t text_n, let_n; /* bytes of text made, and let through by the stop strings */
     uint32_t *ends;       /* text_n behind each id, for telling which ids belong to told text */
@@ -34,8 +35,8 @@ struct choice {
     bool newline;
     /* since the surface's last call when streaming, else since the beginning */
     struct buf content, reasoning;
-    json_t *calls;       /* array of {name, arguments, id}, NULL when none */
-    unsigned calls_told; /* calls handed out before this array */
+    struct calls calls; /* all of them */
+    bool broken;        /* a call of which a part was handed out came to nothing */
     bool oom;
 };
 
@@ -55,8 +56,10 @@ struct answer_opts {
     bool logprobs;
     unsigned n_top;
     bool think, think_open, legacy_think, tools, parallel_tools;
+    bool show_think; /* marks of reasoning stay in the text */
     bool echo;
-    json_t *extra; /* the surface's own; owned by the answer */
+    json_t *tool_list; /* the request's, NULL when there is none; owned by the answer */
+    json_t *extra;     /* the surface's own; owned by the answer */
 };
 
 struct answer_prompt {

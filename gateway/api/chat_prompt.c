@@ -240,9 +240,8 @@ fail:
     return NULL;
 }
 
-static bool ends_open(const char *s, size_t n)
+static bool ends_open(const char *s, size_t n, const char *mark)
 {
-    static const char mark[] = "<think>";
     while (n > 0 && (s[n - 1] == '\n' || s[n - 1] == ' '))
         n--;
     return n >= strlen(mark) && memcmp(s + n - strlen(mark), mark, strlen(mark)) == 0;
@@ -301,7 +300,7 @@ int chat_prompt_make(struct chat_prompt *p, const struct draft *d, struct api_er
         chat_prompt_fini(p);
         return -1;
     }
-    p->open_think = ends_open(p->t.text, p->t.len);
+    p->open_think = ends_open(p->t.text, p->t.len, m->think->open);
     return 0;
 }
 

@@ -174,6 +174,7 @@ void draft_fini(struct draft *d)
     free(d->prompts);
     params_fini(&d->p);
     json_decref(d->o.extra);
+    json_decref(d->o.tool_list);
     json_decref(d->reply);
     *d = (struct draft){0};
 }

@@ -34,7 +34,7 @@ static const char *reason(const struct choice *c)
 {
     if (c->why == JOB_LENGTH)
         return "length";
-    return c->calls_told > 0 || c->calls ? "tool_calls" : "stop";
+    return calls_any_whole(&c->calls) ? "tool_calls" : "stop";
 }
 
 static bool legacy(const struct answer *a)
@@ -75,30 +75,35 @@ static json_t *news_logprobs(struct choice *c)
     return lp;
 }
 
-static void tell_call(struct choice *c, unsigned index, const json_t *call)
+/* The beginning of a call, and what came of its arguments. */
+static void tell_call(struct choice *c, unsigned index)
 {
-    const char *args = json_string_value(json_object_get(call, "arguments"));
+    struct tool_call *t = &c->calls.v[index];
+    if (!t->told)
+        chunk(c,
+              json_pack("{s:[{s:i, s:s, s:s, s:{s:s, s:s}}]}", "tool_calls", "index", (int)index, "id", t->id,
+                        "type", "function", "function", "name", t->name, "arguments", ""),
+              news_logprobs(c), NULL, false);
+    t->told = true;
+    if (t->args.n == 0)
+        return;
     chunk(c,
-          json_pack("{s:[{s:i, s:O, s:s, s:{s:O, s:s}}]}", "tool_calls", "index", (int)index, "id",
-                    json_object_get(call, "id"), "type", "function", "function", "name",
-                    json_object_get(call, "name"), "arguments", ""),
+          json_pack("{s:[{s:i, s:{s:o}}]}", "tool_calls", "index", (int)index, "function", "arguments",
+                    text_or_null(&t->args)),
           news_logprobs(c), NULL, false);
-    chunk(c,
-          json_pack("{s:[{s:i, s:{s:s}}]}", "tool_calls", "index", (int)index, "function", "arguments", args),
-          NULL, NULL, false);
+    buf_clear(&t->args);
 }
 
 static void delta(struct choice *c)
 {
     bool timings = c->a->p.timings_per_token;
-    size_t i;
-    json_t *call;
     if (c->reasoning.n > 0)
         chunk(c, json_pack("{s:o}", "reasoning_content", text_or_null(&c->reasoning)), news_logprobs(c), NULL,
               timings);
     if (c->content.n > 0)
         chunk(c, json_pack("{s:o}", "content", text_or_null(&c->content)), news_logprobs(c), NULL, timings);
-    json_array_foreach(c->calls, i, call) tell_call(c, c->calls_told + (unsigned)i, call);
+    for (unsigned i = 0; i < c->calls.n && c->calls.news; i++)
+        tell_call(c, i);
     json_t *rest = news_logprobs(c); /* of ids whose text the parser has swallowed */
     if (rest)
         chunk(c, json_object(), rest, NULL, false);
@@ -112,9 +117,7 @@ static void finish(struct choice *c)
 static json_t *message(const struct choice *c)
 {
     json_t *m = json_pack("{s:s}", "role", "assistant");
-    size_t i;
-    json_t *call;
-    bool calls = json_array_size(c->calls) > 0;
+    const bool calls = c->calls.n > 0;
     if (legacy(c->a) && c->reasoning.n > 0) {
         struct buf all = {0};
         buf_puts(&all, "<think>");
@@ -129,14 +132,8 @@ static json_t *message(const struct choice *c)
     }
     if (c->reasoning.n > 0)
         json_object_set_new(m, "reasoning_content", text_or_null(&c->reasoning));
-    if (!calls)
-        return m;
-    json_t *list = json_array();
-    json_array_foreach(c->calls, i, call) json_array_append_new(
-        list, json_pack("{s:O, s:s, s:{s:O, s:O}}", "id", json_object_get(call, "id"), "type", "function",
-                        "function", "name", json_object_get(call, "name"), "arguments",
-                        json_object_get(call, "arguments")));
-    json_object_set_new(m, "tool_calls", list);
+    if (calls)
+        json_object_set_new(m, "tool_calls", calls_json(&c->calls));
     return m;
 }
 
@@ -182,6 +179,8 @@ static int tool_fields(const json_t *body, struct answer_opts *o, struct api_err
     const char *word = json_string_value(choice);
     o->parallel_tools = true;
     o->tools = json_array_size(field(body, "tools")) > 0;
+    if (o->tools)
+        o->tool_list = json_incref(field(body, "tools"));
     if (field_bool(body, "parallel_tool_calls", &o->parallel_tools, e) < 0)
         return -1;
     if (!choice)
@@ -209,6 +208,7 @@ static int own_fields(const json_t *body, struct answer_opts *o, struct api_err 
         return api_fail(e, 400, "reasoning_format",
                         "Field 'reasoning_format': must be auto, none, deepseek or deepseek-legacy");
     o->think = strcmp(format, "none") != 0;
+    o->show_think = !o->think;
     o->legacy_think = strcmp(format, "deepseek-legacy") == 0;
     static const char *const budgets[] = {"thinking_budget_tokens", "reasoning_budget_tokens"};
     for (int i = 0; i < 2; i++) {

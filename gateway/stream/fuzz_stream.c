@@ -1,6 +1,6 @@
 /* The way of a model's bytes to a client: hold-back, stop strings, parser. Whatever comes, in whatever pieces, the parts are
  * the same as in one piece, valid UTF-8, and never contain a stop string. */
-#include "parser.h"
+#include "../toolcall/scanner.h"
 #include "stop.h"
 #include "utf8.h"
 
@@ -9,7 +9,8 @@
 #include <string.h>
 
 struct parts {
-    struct buf content, reasoning, calls;
+    struct buf content, reasoning, calls, args;
+    bool open;
 };
 
 static void content(void *arg, const char *s, size_t n)
@@ -22,29 +23,76 @@ static void reasoning(void *arg, const char *s, size_t n)
     buf_add(&((struct parts *)arg)->reasoning, s, n);
 }
 
-static void tool(void *arg, const char *name, const char *args)
+static void call(void *arg, const char *name)
 {
     struct parts *p = arg;
     buf_puts(&p->calls, name);
-    buf_puts(&p->calls, args);
+    p->open = true;
+}
+
+static void args(void *arg, const char *s, size_t n)
+{
+    struct parts *p = arg;
+    if (!p->open)
+        abort();
+    buf_add(&p->calls, s, n);
+    buf_add(&p->args, s, n);
+}
+
+/* Arguments that are whole are an object. */
+static void whole(void *arg)
+{
+    struct parts *p = arg;
+    if (!p->open || p->args.n == 0 || p->args.p[0] != '{' || !jscan_valid(p->args.p, p->args.n))
+        abort();
+    buf_clear(&p->args);
+    p->open = false;
+}
+
+static void broken(void *arg, const char *s, size_t n)
+{
+    struct parts *p = arg;
+    if (!p->open)
+        abort();
+    buf_puts(&p->calls, "!");
+    buf_add(&p->calls, s, n);
+    buf_clear(&p->args);
+    p->open = false;
+}
+
+static const struct dialect *dialect_of(unsigned i)
+{
+    static const char *const templates[] = {"",
+                                            "<tool_call>",
+                                            "<function=",
+                                            "[TOOL_CALLS]",
+                                            "<|tool_call>",
+                                            "<|tool_call|>",
+                                            "<start_function_call>",
+                                            "<|python_tag|>"};
+    return dialect_find(templates[i % 8], strlen(templates[i % 8]), false, false);
 }
 
 static void run(const uint8_t *data, size_t n, size_t piece, unsigned mode, const struct stop_set *set,
                 struct parts *out, struct buf *through)
 {
-    static const struct parser_ops ops = {content, reasoning, tool};
-    struct parser p;
+    static const struct scan_ops ops = {content, reasoning, call, args, whole, broken};
+    struct scanner p;
     struct stop_state st;
     struct utf8_hold h = {0};
     int hit = -1;
     if (stop_init(&st, set))
         abort();
-    parser_init(&p, &ops, out, mode & 1, mode & 2, mode & 4);
+    const struct scan_rules rules = {.dialect = mode & 4 ? dialect_of(mode >> 5) : NULL,
+                                     .think = mode & 1 ? think_marks_find(NULL, 0) : NULL,
+                                     .think_open = mode & 2,
+                                     .single = mode & 16};
+    scanner_init(&p, &rules, &ops, out);
     for (size_t at = 0; at < n && hit < 0; at += piece) {
         struct buf text = {0}, safe = {0};
         utf8_feed(&h, data + at, n - at < piece ? n - at : piece, &text);
         hit = stop_feed(&st, text.p, text.n, &safe);
-        parser_feed(&p, safe.p, safe.n);
+        scanner_feed(&p, safe.p, safe.n);
         buf_add(through, safe.p, safe.n);
         buf_fini(&text);
         buf_fini(&safe);
@@ -54,13 +102,16 @@ static void run(const uint8_t *data, size_t n, size_t piece, unsigned mode, cons
         utf8_flush(&h, &text);
         if (stop_feed(&st, text.p, text.n, &safe) < 0)
             stop_flush(&st, &safe);
-        parser_feed(&p, safe.p, safe.n);
+        scanner_feed(&p, safe.p, safe.n);
         buf_add(through, safe.p, safe.n);
         buf_fini(&text);
         buf_fini(&safe);
     }
-    parser_end(&p);
-    parser_fini(&p);
+    scanner_end(&p);
+    if (out->open)
+        abort();
+    scanner_fini(&p);
+    buf_fini(&out->args);
     stop_fini(&st);
 }
 

@@ -1,0 +1,290 @@
+#include "scanner.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+struct parts {
+    char content[512], reasoning[256], calls[1024];
+};
+
+static void content(void *arg, const char *s, size_t n)
+{
+    strncat(((struct parts *)arg)->content, s, n);
+}
+
+static void reasoning(void *arg, const char *s, size_t n)
+{
+    strncat(((struct parts *)arg)->reasoning, s, n);
+}
+
+static void call(void *arg, const char *name)
+{
+    strcat(((struct parts *)arg)->calls, name);
+}
+
+static void args(void *arg, const char *s, size_t n)
+{
+    strncat(((struct parts *)arg)->calls, s, n);
+}
+
+static void whole(void *arg)
+{
+    strcat(((struct parts *)arg)->calls, ";");
+}
+
+static void broken(void *arg, const char *s, size_t n)
+{
+    strcat(((struct parts *)arg)->calls, "!");
+    strncat(((struct parts *)arg)->content, s, n);
+}
+
+static const struct scan_ops ops = {content, reasoning, call, args, whole, broken};
+
+struct want {
+    const char *text, *content, *reasoning, *calls;
+    bool open;
+};
+
+static const char tools_text[] =
+    "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"properties\":{\"s\":{\"type\":"
+    "\"string\"},"
+    "\"n\":{\"type\":\"integer\"},\"b\":{\"type\":\"boolean\"},\"z\":{\"type\":[\"string\",\"null\"]}}}}}]";
+
+static void run(const struct scan_rules *rules, const char *text, size_t n, size_t cut, size_t cut2,
+                struct parts *got)
+{
+    struct scanner s;
+    *got = (struct parts){0};
+    scanner_init(&s, rules, &ops, got);
+    if (cut > n)
+        for (size_t i = 0; i < n; i++)
+            scanner_feed(&s, text + i, 1);
+    else {
+        scanner_feed(&s, text, cut);
+        scanner_feed(&s, text + cut, cut2 - cut);
+        scanner_feed(&s, text + cut2, n - cut2);
+    }
+    scanner_end(&s);
+    assert_false(scanner_failed(&s));
+    scanner_fini(&s);
+}
+
+/* Whole, in every two and three pieces, and byte by byte. */
+static void check(const char *template, const struct want *w)
+{
+    const size_t n = strlen(w->text);
+    json_t *tools = json_loads(tools_text, 0, NULL);
+    const struct scan_rules rules = {.dialect = dialect_find(template, strlen(template), false, false),
+                                     .think = think_marks_find(template, strlen(template)),
+                                     .tools = tools,
+                                     .think_open = w->open};
+    for (size_t cut = 0; cut <= n + 1; cut++)
+        for (size_t cut2 = cut; cut2 <= (cut > n ? cut : n); cut2 += 1 + n / 40) {
+            struct parts got;
+            run(&rules, w->text, n, cut, cut2, &got);
+            if (strcmp(got.content, w->content) != 0 || strcmp(got.reasoning, w->reasoning) != 0 ||
+                strcmp(got.calls, w->calls) != 0)
+                fail_msg("%s: '%s' cut at %zu, %zu: content '%s' reasoning '%s' calls '%s'", template,
+                         w->text, cut, cut2, got.content, got.reasoning, got.calls);
+        }
+    json_decref(tools);
+}
+
+#define CHECK(template, rows)                                                                                \
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)                                                \
+    check(template, &rows[i])
+
+static void test_reasoning(void **state)
+{
+    static const struct want w[] = {
+        {"plain", "plain", "", "", false},
+        {"  led by blanks", "  led by blanks", "", "", false},
+        {"<think>\nhm\n</think>\n\nso", "so", "hm", "", false},
+        {"\n<think>a</think>b", "b", "a", "", false},
+        {"a thought\n</think>\n\nb", "b", "a thought", "", true},
+        {"never closed", "", "never closed", "", true},
+        {"<think>half", "", "half", "", false},
+        {"<thin", "<thin", "", "", false},
+        {"a <think>b</think>", "a <think>b</think>", "", "", false},
+        {"x < y </tool_call>", "x < y </tool_call>", "", "", false},
+    };
+    static const struct want mistral[] = {{"[THINK]a[/THINK]b [THINK]", "b [THINK]", "a", "", false}};
+    static const struct want gemma[] = {{"<|channel>thought\nhm\n<channel|>so", "so", "hm", "", false}};
+    CHECK("", w);
+    CHECK("[/THINK][TOOL_CALLS]", mistral);
+    CHECK("<channel|><|tool_call>", gemma);
+}
+
+static void test_hermes(void **state)
+{
+    static const struct want w[] = {
+        {"<tool_call>\n{\"name\":\"f\",\"arguments\":{\"a\":1}}\n</tool_call>", "", "", "f{\"a\":1};", false},
+        {"hi\n<tool_call>{\"name\":\"f\",\"arguments\":\"{\\\"b\\\":2}\"}</"
+         "tool_call>\n<tool_call>{\"name\":\"g\"}</tool_call>",
+         "hi", "", "f{\"b\":2};g{};", false},
+        {"<tool_call>{\"arguments\": {\"a\": [1, {}]}, \"name\": \"f\"}</tool_call>after", "after", "",
+         "f{\"a\": [1, {}]};", false},
+        {"<tool_call>{\"name\":\"f\",\"arguments\":{\"s\":\"</tool_call>\"}}</tool_call>", "", "",
+         "f{\"s\":\"</tool_call>\"};", false},
+        {"<tool_call>{\"name\":\"f\",\"arguments\":{\"s\":\"a\nb\"}}</tool_call>", "", "",
+         "f{\"s\":\"a\\nb\"};", false},
+        {"<tool_call>nonsense</tool_call>!", "<tool_call>nonsense!", "", "", false},
+        {"<tool_call>{\"name\":\"f\",\"arguments\":{}}", "", "", "f{};", false},
+        {"<tool_call>{\"name\":\"f\",\"arguments\":{}</tool_call>", "", "", "f{};", false},
+        {"<tool_call>{\"name\":\"f\",\"argum", "<tool_call>{\"name\":\"f\",\"argum", "", "", false},
+        {"<tool_call>{\"name\":1}</tool_call>", "<tool_call>{\"name\":1}", "", "", false},
+        {"<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":tru}}</tool_call>x",
+         "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":tru}}x", "", "f{\"a\":tru!", false},
+        {"<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":",
+         "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":", "", "f{\"a\":!", false},
+        {"<tool_call>[{\"name\":\"f\",\"arguments\":{}}, {\"name\":\"g\",\"arguments\":{}}]</tool_call>", "",
+         "", "f{};g{};", false},
+        {"<think>t</think>\n\n<tool_call>{\"name\":\"f\",\"arguments\":null}</tool_call>\nend", "end", "t",
+         "f{};", false},
+        {"a <tool_cal", "a <tool_cal", "", "", false},
+        {"<tool_call>", "<tool_call>", "", "", false},
+    };
+    CHECK("<tool_call>", w);
+}
+
+static void test_xml(void **state)
+{
+    static const struct want w[] = {
+        {"<tool_call>\n<function=go>\n<parameter=n>\n3\n</parameter>\n<parameter=s>\na "
+         "b\n</parameter>\n</function>\n"
+         "</tool_call>",
+         "", "", "go{\"n\": 3, \"s\": \"a b\"};", false},
+        {"<function=f>\n<parameter=s>\n3\n</parameter>\n<parameter=n>7</parameter><parameter=b>True</"
+         "parameter>\n"
+         "<parameter=z>null</parameter></function>\n</tool_call>x",
+         "x", "", "f{\"s\": \"3\", \"n\": 7, \"b\": true, \"z\": null};", false},
+        {"<function=f><parameter=s>\nif a</parameter> </b>\n\"q\"\\\n\n</parameter></function>", "", "",
+         "f{\"s\": \"if a</parameter> </b>\\n\\\"q\\\"\\\\\\n\"};", false},
+        {"<function=f></function>", "", "", "f{};", false},
+        {"<tool_call><function=f>junk</function></tool_call>", "<tool_call><function=f>junk</function>", "",
+         "", false},
+        {"<function=f><parameter=x>[1, {\"a\": 2}]</parameter><parameter=y>word</parameter></function>", "",
+         "", "f{\"x\": [1, {\"a\": 2}], \"y\": \"word\"};", false},
+        {"<function=f><parameter=s>half", "<function=f><parameter=s>half", "", "f{\"s\": \"half!", false},
+        {"1 <function", "1 <function", "", "", false},
+    };
+    CHECK("<tool_call><function=", w);
+}
+
+static void test_llama(void **state)
+{
+    static const struct want w[] = {
+        {"<|python_tag|>{\"name\": \"f\", \"parameters\": {\"n\": 1}}", "", "", "f{\"n\": 1};", false},
+        {"{\"name\": \"f\", \"parameters\": {\"n\": 1}}", "", "", "f{\"n\": 1};", false},
+        {" {\"type\": \"function\", \"name\": \"f\", \"parameters\": {}}; {\"name\": \"f\", \"parameters\": "
+         "{}}",
+         "", "", "f{};f{};", false},
+        {"{\"name\": \"Bob\", \"parameters\": {}}", "{\"name\": \"Bob\", \"parameters\": {}}", "", "", false},
+        {"{\"answer\": 42}", "{\"answer\": 42}", "", "", false},
+        {"{\"name\": \"f\"} is JSON", "{\"name\": \"f\"} is JSON", "", "", false},
+        {"say {\"name\": \"f\", \"parameters\": {}}", "say {\"name\": \"f\", \"parameters\": {}}", "", "",
+         false},
+        {"<|python_tag|>print(1)", "<|python_tag|>print(1)", "", "", false},
+        {"{\"name\": \"f\", \"parameters\": {}} done", "done", "", "f{};", false},
+    };
+    CHECK("<|python_tag|>", w);
+}
+
+static void test_mistral(void **state)
+{
+    static const struct want w[] = {
+        {"[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"a\": 1}, \"id\": \"123456789\"}, {\"name\": "
+         "\"g\", "
+         "\"arguments\": {}}]",
+         "", "", "f{\"a\": 1};g{};", false},
+        {"hi [TOOL_CALLS]f[ARGS]{\"a\": \"[TOOL_CALLS]\"}[TOOL_CALLS]g[CALL_ID]abc[ARGS]{}", "hi", "",
+         "f{\"a\": \"[TOOL_CALLS]\"};g{};", false},
+        {"[TOOL_CALLS] f {\"a\": 1} and", " and", "", "f{\"a\": 1};", false},
+        {"[TOOL_CALLS]f[ARG]{}", "[TOOL_CALLS]f[ARG]{}", "", "", false},
+        {"[TOOL_CALLS][1]", "[TOOL_CALLS][1]", "", "", false},
+        {"[TOOL_CALL", "[TOOL_CALL", "", "", false},
+    };
+    CHECK("[TOOL_CALLS]", w);
+}
+
+static void test_gemma(void **state)
+{
+    static const struct want w[] = {
+        {"<|tool_call>call:f{s:<|\"|>a \"b\" <|x<|\"|>,n:3,l:[1,<|\"|>z<|\"|>,{k:true}],e:{},w:two "
+         "words}<tool_call|>",
+         "", "",
+         "f{\"s\": \"a \\\"b\\\" <|x\", \"n\": 3, \"l\": [1, \"z\", {\"k\": true}], \"e\": {}, \"w\": \"two "
+         "words\"};",
+         false},
+        {"a<|tool_call>call:f{}<tool_call|><|tool_call>call:g{x:1}<tool_call|>b", "ab", "",
+         "f{};g{\"x\": 1};", false},
+        {"<|tool_call>call f", "<|tool_call>call f", "", "", false},
+        {"<|tool_call>call:f{a:}<tool_call|>", "<|tool_call>call:f{a:}", "", "f{\"a\": !", false},
+    };
+    static const struct want fg[] = {{"<start_function_call>call:f{s:<escape>x<escape>}<end_function_call>",
+                                      "", "", "f{\"s\": \"x\"};", false}};
+    CHECK("<|tool_call>", w);
+    CHECK("<start_function_call>", fg);
+}
+
+static void test_list(void **state)
+{
+    static const struct want w[] = {
+        {"<|tool_call|>[{\"name\": \"f\", \"arguments\": {}}]<|/tool_call|>", "", "", "f{};", false},
+        {"<|tool_call|>{\"name\": \"f\", \"arguments\": {}}", "", "", "f{};", false},
+    };
+    CHECK("<|tool_call|>", w);
+}
+
+static void test_off(void **state)
+{
+    static const char text[] = "<think>a</think><tool_call>{}</tool_call>";
+    const struct scan_rules rules = {0};
+    struct parts got;
+    run(&rules, text, strlen(text), 3, 9, &got);
+    assert_string_equal(got.content, text);
+}
+
+static void test_single(void **state)
+{
+    static const char text[] =
+        "<tool_call>{\"name\":\"f\"}</tool_call><tool_call>{\"name\":\"g\"}</tool_call>x";
+    const struct scan_rules rules = {.dialect = dialect_find("", 0, false, false), .single = true};
+    struct parts got;
+    run(&rules, text, strlen(text), 3, 9, &got);
+    assert_string_equal(got.calls, "f{};");
+    assert_string_equal(got.content, "");
+}
+
+static void test_json(void **state)
+{
+    static const char *const good[] = {"1",     "-0.5e+3", " [ ] ", "{\"a\":[true,null,\"\\u00e9\"]}",
+                                       "\"x\"", "0",       "[1,2]"};
+    static const char *const bad[] = {"",    "01",  "1.",      "-",   "{\"a\"}", "[1,]",
+                                      "{,}", "tru", "\"\\x\"", "1 2", "]",       "{\"a\":1,}"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++)
+        assert_true(jscan_valid(good[i], strlen(good[i])));
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        assert_false(jscan_valid(bad[i], strlen(bad[i])));
+    char deep[600];
+    memset(deep, '[', 300);
+    memset(deep + 300, ']', 300);
+    assert_false(jscan_valid(deep, 600));
+    assert_true(jscan_valid(deep + 100, 400));
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_reasoning), cmocka_unit_test(test_hermes),  cmocka_unit_test(test_xml),
+        cmocka_unit_test(test_llama),     cmocka_unit_test(test_mistral), cmocka_unit_test(test_gemma),
+        cmocka_unit_test(test_list),      cmocka_unit_test(test_off),     cmocka_unit_test(test_single),
+        cmocka_unit_test(test_json),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
