@@ -48,7 +48,10 @@ static void port_owner(const struct client *c, char *out, size_t size)
     if (f != NULL)
         fclose(f);
     pid_t pid = strchr(address, ':') != NULL ? listen_owner(address, comm, sizeof comm) : 0;
-    if (pid > 0)
+    if (pid > 0 && strcmp(comm, "vitriol") == 0)
+        snprintf(out, size, "; its launcher (pid %d) holds %s and may be starting it again", (int)pid,
+                 address);
+    else if (pid > 0)
         snprintf(out, size, "; %s is answered by pid %d (%s), which is not ours", address, (int)pid, comm);
 }
 

@@ -120,8 +120,14 @@ void fx_set(struct fx *f, const char *key_value)
 static void exec_vitriold(struct fx *f)
 {
     char listen_on[32], state_dir[96], pid[16];
-    const char *argv[64] = {getenv("VT_VITRIOLD"), "--run-dir", f->run, "--state-dir", state_dir};
-    int n = 5;
+    const char *argv[64] = {f->serve ? getenv("VT_VITRIOL") : getenv("VT_VITRIOLD")};
+    int n = 1;
+    if (f->serve)
+        argv[n++] = "serve";
+    argv[n++] = "--run-dir";
+    argv[n++] = f->run;
+    argv[n++] = "--state-dir";
+    argv[n++] = state_dir;
     snprintf(state_dir, sizeof state_dir, "%s/s", f->root);
     snprintf(listen_on, sizeof listen_on, "127.0.0.1:%d", f->port);
     if (f->inherit < 0) {

@@ -16,6 +16,7 @@ struct fx {
     struct client c;
     const char *more[24]; /* further arguments */
     int n_more;
+    bool serve;      /* by way of the launcher, whose pid is then pid */
     int inherit;     /* listening socket to hand over, -1: none */
     char notify[96]; /* NOTIFY_SOCKET, "" : none */
 };

@@ -1,6 +1,7 @@
 /* vitriol: the one command. `serve` runs an appliance in the foreground; run, eval, bench and inspect are vitriol-tool's. */
 #include "ctl_client.h"
 #include "gate.h"
+#include "hold.h"
 #include "programs.h"
 #include "rundir.h"
 
@@ -57,7 +58,10 @@ struct serve {
     char listen[300], model[PATH_MAX];
     bool verbose, level_set;
     struct rundir dir;
+    struct hold hold;
+    char program[PATH_MAX];
     pid_t pid;
+    bool told; /* what runs has been said */
 };
 
 static int push(struct serve *s, const char *option, const char *value, struct vt_err *err)
@@ -171,20 +175,14 @@ static void on_signal(int sig)
 
 static int start(struct serve *s, struct vt_err *err)
 {
-    static char path[PATH_MAX];
-    if (program_find("vitriold", path, sizeof path, err) < 0)
-        return -1;
-    memmove(s->argv + 1, s->argv, (size_t)s->n * sizeof s->argv[0]);
-    s->argv[0] = path;
-    s->argv[++s->n] = NULL;
     pid_t parent = getpid();
     s->pid = fork();
     if (s->pid < 0)
         return vt_fail_errno(err, VT_E_OS, "fork");
     if (s->pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGTERM); /* without its launcher it drains */
-        if (getppid() == parent)
-            execv(path, (char **)(uintptr_t)s->argv);
+        if (getppid() == parent && hold_pass(&s->hold) == 0)
+            execv(s->program, (char **)(uintptr_t)s->argv);
         _exit(127);
     }
     return 0;
@@ -316,6 +314,16 @@ static void tell(struct serve *s, const struct client *c)
     json_decref(st);
 }
 
+static int complete_argv(struct serve *s, struct vt_err *err)
+{
+    if (program_find("vitriold", s->program, sizeof s->program, err) < 0)
+        return -1;
+    memmove(s->argv + 1, s->argv, (size_t)s->n * sizeof s->argv[0]);
+    s->argv[0] = s->program;
+    s->argv[++s->n] = NULL;
+    return 0;
+}
+
 static int prepare(struct serve *s, int argc, char **argv, struct vt_err *err)
 {
     s->cfg = vt_config_new();
@@ -324,9 +332,46 @@ static int prepare(struct serve *s, int argc, char **argv, struct vt_err *err)
     bool user = getenv("RUNTIME_DIRECTORY") == NULL && geteuid() != 0;
     if (vt_config_layers(s->cfg, VT_DIR_VENDOR, VT_DIR_ETC, user, err) < 0 ||
         vt_config_env(s->cfg, environ, err) < 0 || parse(s, argc, argv, err) < 0 ||
-        rundir_resolve(&s->dir, s->cfg, err) < 0)
+        rundir_resolve(&s->dir, s->cfg, err) < 0 || complete_argv(s, err) < 0 || check_payload(s, err) < 0)
         return -1;
-    return check_payload(s, err);
+    return hold_open(&s->hold, s->cfg, s->dir.run, err);
+}
+
+/* One life of vitriold, from its start to its end; true: it is over, with *rc as the command's exit code. */
+static bool live(struct serve *s, const struct client *c, int *rc)
+{
+    switch (wait_ready(s, c, rc)) {
+    case 0:
+        if (s->told)
+            fprintf(stderr, "vitriol: ready again (vitriold pid %d)\n", (int)s->pid);
+        else
+            tell(s, c);
+        s->told = true;
+        *rc = ended(s, true);
+        if (*rc >= 0)
+            return false;
+        *rc = stop(s);
+        return true;
+    case 1: return false;
+    case 2: *rc = stop(s); return true;
+    default: *rc = give_up(s, c); return true;
+    }
+}
+
+static int lives(struct serve *s, const struct client *c, struct vt_err *err)
+{
+    struct vt_clock clock = vt_clock_real();
+    for (;;) {
+        uint64_t from = vt_mono(&clock), delay;
+        int rc;
+        if (start(s, err) < 0)
+            return fail(err);
+        if (live(s, c, &rc) || !hold_again(&s->hold, &rc, s->pid, vt_mono(&clock) - from, &delay))
+            return rc;
+        pause_ms((long)(delay / 1000));
+        if (interrupted)
+            return rc;
+    }
 }
 
 static int serve(int argc, char **argv)
@@ -342,21 +387,13 @@ static int serve(int argc, char **argv)
     struct sigaction sa = {.sa_handler = on_signal}; /* no SA_RESTART: waits end at once */
     sigaction(SIGINT, &sa, NULL);
     sigaction(SIGTERM, &sa, NULL);
-    if (prepare(&s, argc, argv, &err) < 0 || client_find(&c, s.dir.run, &err) < 0 || start(&s, &err) < 0) {
+    if (prepare(&s, argc, argv, &err) < 0 || client_find(&c, s.dir.run, &err) < 0) {
+        hold_close(&s.hold);
         vt_config_free(s.cfg);
         return fail(&err);
     }
-    switch (wait_ready(&s, &c, &rc)) {
-    case 0:
-        tell(&s, &c);
-        rc = ended(&s, true);
-        if (rc < 0)
-            rc = stop(&s);
-        break;
-    case 1: break;
-    case 2: rc = stop(&s); break;
-    default: rc = give_up(&s, &c); break;
-    }
+    rc = lives(&s, &c, &err);
+    hold_close(&s.hold);
     vt_config_free(s.cfg);
     return rc;
 }

@@ -122,13 +122,15 @@ static bool same_address(const char *have, const char *want)
 {
     struct vt_err ignored;
     struct addrinfo *list = resolve(want, &ignored);
-    bool same = false;
+    const char *colon = strrchr(want, ':');
+    bool same = false, any_port = colon != NULL && strcmp(colon, ":0") == 0;
     for (const struct addrinfo *a = list; a != NULL; a = a->ai_next) {
         struct sockaddr_storage s = {0};
         char text[64];
         memcpy(&s, a->ai_addr, a->ai_addrlen);
         format(&s, text, sizeof text);
-        same = same || strcmp(text, have) == 0;
+        size_t n = any_port ? (size_t)(strrchr(text, ':') - text) : sizeof text;
+        same = same || strncmp(text, have, n) == 0;
     }
     if (list != NULL)
         freeaddrinfo(list);

@@ -428,7 +428,7 @@ static const struct command {
 } commands[] = {
     {"status", cmd_status, 0, "what runs, and whether it is what answers"},
     {"health", cmd_health, 0, "one word: ready, loading, draining, failed, down"},
-    {"wait", cmd_wait, 0, "wait until it is ready (--timeout S)"},
+    {"wait", cmd_wait, 0, "--ready: wait until it is ready (--timeout S)"},
     {"bounce", cmd_bounce, 1, "[child] restart it in order; streams go on (--wait)"},
     {"drain", cmd_drain, 1, "[child] end its work and leave it down (--wait)"},
     {"checkpoint", cmd_checkpoint, 1, "[slot] save now"},
