@@ -89,7 +89,10 @@ static int eval_text(struct lab *lab, const char *path, const char *text, uint32
     size_t len;
     if (textfile_read(text, &bytes, &len, err) < 0)
         return -1;
-    int rc = tok_encode(lab->tok, bytes, len, 0, &ids, err);
+    int rc = tok_encode(lab->tok, bytes, len, TOK_ADD_SPECIAL, &ids, err);
+    /* such models have seen no text without their begin token; each window is a text */
+    for (size_t i = 0; tok_adds_bos(lab->tok) && tok_bos(lab->tok) >= 0 && i < ids.n; i += ctx)
+        ids.ids[i] = (uint32_t)tok_bos(lab->tok);
     if (rc == 0)
         rc = eval_perplexity(lab, ids.ids, ids.n, ctx, max_windows, &r, err);
     if (rc == 0)
