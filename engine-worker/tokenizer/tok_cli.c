@@ -1,7 +1,8 @@
 /* Test program: reads one JSON string a line, writes its ids as a JSON array a line. Options: -s reads control tokens,
  * -n leaves out normalization, -a adds bos/eos, -t prints what the file says and the load time, -d checks that decoding gives the
- * input back, -p NAME prints the pieces of a pre-tokenizer instead (no file), -r N encodes the whole input (as raw bytes) N times and reports the speed. */
+ * input back, -x reads hex digits instead of JSON, -p NAME prints the pieces of a pre-tokenizer instead (no file), -r N encodes the whole input (as raw bytes) N times and reports the speed. */
 #include "clock.h"
+#include "hash.h"
 #include "pretok.h"
 #include "tokenizer.h"
 
@@ -11,40 +12,52 @@
 #include <string.h>
 #include <unistd.h>
 
-static int encode_lines(const struct tok *t, unsigned flags, int check)
+/* Ids of one text to stdout; 1 when check is asked for and their bytes are not the text. */
+static int encode_text(const struct tok *t, unsigned flags, bool check, const char *text, size_t n,
+                       struct tok_ids *ids)
+{
+    struct vt_err err;
+    ids->n = 0;
+    if (tok_encode(t, text, n, flags, ids, &err)) {
+        fprintf(stderr, "tok_cli: %s\n", err.text);
+        return 70;
+    }
+    putchar('[');
+    for (size_t i = 0; i < ids->n; i++)
+        printf(i ? ", %u" : "%u", ids->ids[i]);
+    puts("]");
+    size_t at = 0;
+    for (size_t i = 0; check && i < ids->n; i++) {
+        size_t len;
+        const uint8_t *b = tok_bytes(t, ids->ids[i], &len);
+        if (len > n - at || memcmp(b, text + at, len) != 0)
+            return 1;
+        at += len;
+    }
+    return check && at != n;
+}
+
+/* Texts as lines of JSON strings, or of hex digits. */
+static int encode_lines(const struct tok *t, unsigned flags, bool check, bool hex)
 {
     char *line = NULL;
     size_t cap = 0;
     ssize_t n;
     int rc = 0;
     struct tok_ids ids = {0};
-    struct vt_err err;
     while (rc == 0 && (n = getline(&line, &cap, stdin)) > 0) {
+        if (hex) {
+            const size_t half = (size_t)n / 2;
+            line[2 * half] = 0;
+            rc = vt_unhex(line, (uint8_t *)line, half) ? 65 : encode_text(t, flags, check, line, half, &ids);
+            continue;
+        }
         json_t *v = json_loadb(line, (size_t)n, JSON_DECODE_ANY | JSON_ALLOW_NUL, NULL);
-        if (!json_is_string(v)) {
+        if (json_is_string(v)) {
+            rc = encode_text(t, flags, check, json_string_value(v), json_string_length(v), &ids);
+        } else {
             fprintf(stderr, "tok_cli: a line is not a JSON string\n");
             rc = 65;
-        } else {
-            ids.n = 0;
-            if (tok_encode(t, json_string_value(v), json_string_length(v), flags, &ids, &err)) {
-                fprintf(stderr, "tok_cli: %s\n", err.text);
-                rc = 70;
-            }
-            putchar('[');
-            for (size_t i = 0; i < ids.n; i++)
-                printf(i ? ", %u" : "%u", ids.ids[i]);
-            puts("]");
-            size_t at = 0;
-            for (size_t i = 0; check && i < ids.n; i++) {
-                size_t len;
-                const uint8_t *b = tok_bytes(t, ids.ids[i], &len);
-                if (len > json_string_length(v) - at || memcmp(b, json_string_value(v) + at, len) != 0)
-                    rc = 1;
-                else
-                    at += len;
-            }
-            if (check && at != json_string_length(v))
-                rc = 1;
         }
         json_decref(v);
     }
@@ -111,21 +124,22 @@ static int measure(const struct tok *t, unsigned flags, int times)
 int main(int argc, char **argv)
 {
     unsigned flags = 0;
-    int opt, times = 0, check = 0, tell = 0;
-    while ((opt = getopt(argc, argv, "snatdr:p:")) != -1) {
+    int opt, times = 0, check = 0, tell = 0, hex = 0;
+    while ((opt = getopt(argc, argv, "snatdxr:p:")) != -1) {
         switch (opt) {
         case 's': flags |= TOK_PARSE_SPECIAL; break;
         case 'n': flags |= TOK_AS_IS; break;
         case 'a': flags |= TOK_ADD_SPECIAL; break;
         case 't': tell = 1; break;
         case 'd': check = 1; break;
+        case 'x': hex = 1; break;
         case 'p': return split_lines(optarg);
         case 'r': times = atoi(optarg); break;
         default: return 64;
         }
     }
     if (optind + 1 != argc) {
-        fprintf(stderr, "usage: tok_cli [-snatd] [-r N] FILE.gguf < lines\n");
+        fprintf(stderr, "usage: tok_cli [-snatdx] [-r N] FILE.gguf < lines\n");
         return 64;
     }
     const struct vt_clock clock = vt_clock_real();
@@ -143,7 +157,7 @@ int main(int argc, char **argv)
         printf("%u tokens, bos %d, eos %d, loaded in %.1f ms\n", tok_n_vocab(t), tok_bos(t), tok_eos(t),
                (double)(vt_mono(&clock) - t0) / 1e3);
     else
-        rc = times ? measure(t, flags, times) : encode_lines(t, flags, check);
+        rc = times ? measure(t, flags, times) : encode_lines(t, flags, check, hex);
     tok_free(t);
     return rc;
 }
