@@ -132,11 +132,8 @@ static void cut_anywhere(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(qwen3_header),
-        cmocka_unit_test(qwen35_header),
-        cmocka_unit_test(moe_header),
-        cmocka_unit_test(gemma3_header),
-        cmocka_unit_test(cut_anywhere),
+        cmocka_unit_test(qwen3_header),  cmocka_unit_test(qwen35_header), cmocka_unit_test(moe_header),
+        cmocka_unit_test(gemma3_header), cmocka_unit_test(cut_anywhere),
     };
     return cmocka_run_group_tests_name("damage", tests, NULL, NULL);
 }

@@ -181,8 +181,8 @@ static void a_restored_engine_goes_on(void **state)
         blocks = (lengths[p] + NEW - 1) / ENG_PAGE;
         rig_run(&a);
         assert_int_equal(rig_carry(&b, &a, 0, blocks), blocks * ENG_PAGE); /* and back, over what is there */
-                         rig_close(&b);
-                         rig_close(&a);
+        rig_close(&b);
+        rig_close(&a);
     }
 }
 

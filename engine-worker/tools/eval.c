@@ -40,7 +40,7 @@ static int score_rows(void *arg, uint32_t pos0, const float *logits, uint32_t n,
     return 0;
 }
 
-int eval_perplexity(struct lab *lab, const uint32_t *ids, size_t n_ids, uint32_t ctx, uint32_t max_windows,
+int eval_perplexity(struct lab *lab, uint32_t *ids, size_t n_ids, uint32_t ctx, uint32_t max_windows,
                     struct eval_result *out, struct vt_err *err)
 {
     struct score s = {.lab = lab};
@@ -52,6 +52,8 @@ int eval_perplexity(struct lab *lab, const uint32_t *ids, size_t n_ids, uint32_t
                        ctx);
     for (uint64_t w = 0; w < windows; w++) {
         lab_reset(lab);
+        if (tok_adds_bos(lab->tok)) /* such models are lost without it; its row is never scored */
+            ids[w * ctx] = (uint32_t)tok_bos(lab->tok);
         s.window = ids + w * ctx;
         /* the last token of a window is only predicted, never read */
         if (lab_feed(lab, 0, s.window, ctx - 1, ctx / 2, score_rows, &s, err) < 0)

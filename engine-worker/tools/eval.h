@@ -9,8 +9,9 @@ struct eval_result {
     uint64_t windows, count;
     double nll, perplexity; /* nll: mean, natural logarithm */
 };
-/* max_windows 0: all. The lab's sequence 0 must hold ctx tokens. */
-int eval_perplexity(struct lab *lab, const uint32_t *ids, size_t n_ids, uint32_t ctx, uint32_t max_windows,
+/* max_windows 0: all. The lab's sequence 0 must hold ctx tokens. Where the tokenizer puts a start token in front of texts, it
+ * replaces the first token of each window in ids. */
+int eval_perplexity(struct lab *lab, uint32_t *ids, size_t n_ids, uint32_t ctx, uint32_t max_windows,
                     struct eval_result *out, struct vt_err *err);
 
 #endif
