@@ -3,7 +3,8 @@
  *
  *     h_0  = SHA-256("VTCK1" | layout_fp | salt)                   salt: the tenant's, or a slot's private one
  *     h_i  = SHA-256("B" | h_(i-1) | u32le n | item_1 ... item_n)  one block of n = block_tokens items
- *     r_p  = SHA-256("R" | h_(p / block_tokens) | u32le p)         recurrent snapshot at position p
+ *     r_p  = SHA-256("R" | h_(p / block_tokens) | u32le p)         snapshot at position p (recurrent state,
+ *                                                                  then the pages of a window that ends there)
  *     seal = SHA-256("M" | layout_fp | tenant | slot | private_salt | sampler | items)   a manifest
  *     item = 0x00 u32le token id
  *
@@ -22,7 +23,7 @@
  *              stored prefix; absent when there is none.
  *   CK_LOAD    of the plan with the same id: its manifest, or names (the first ones of the plan's). rec_pos, the
  *              plan's: send that snapshot too, first (kind 2, index = rec_pos / block_tokens), and no block behind it,
- *              since a hybrid model could not use it. Then blocks in order (kind 1, index = block), from `skip` on,
+ *              since a model that needs it could not use them. Then blocks in order (kind 1, index = block), from `skip` on,
  *              each in pieces of CKPT_PIECE, the last one shorter and marked.
  *              CK_END ok 1: everything came. ok 0: blocks says how many leading blocks are good; the bad one is
  *              already out of every later plan, so an engine that needs another snapshot asks CK_FIND again.
