@@ -25,12 +25,9 @@ static uint32_t os_state(void)
     return a;
 }
 
-enum be_simd be_simd_best(void)
+enum be_simd be_simd_of_cpu(uint32_t c1, uint32_t b7, uint32_t os)
 {
     const uint32_t avx512 = bit_AVX512F | bit_AVX512BW | bit_AVX512VL | bit_AVX512DQ;
-    uint32_t a, b, c1 = 0, b7 = 0, c, d, os = os_state();
-    __get_cpuid(1, &a, &b, &c1, &d);
-    __get_cpuid_count(7, 0, &a, &b7, &c, &d);
     if (!(c1 & bit_AVX) || (os & 0x06) != 0x06)
         return BE_SSE2;
     if (!(c1 & bit_FMA) || !(c1 & bit_F16C) || !(b7 & bit_AVX2))
@@ -38,6 +35,14 @@ enum be_simd be_simd_best(void)
     if ((b7 & avx512) != avx512 || (os & 0xe6) != 0xe6)
         return BE_AVX2;
     return BE_AVX512;
+}
+
+enum be_simd be_simd_best(void)
+{
+    uint32_t a, b, c1 = 0, b7 = 0, c, d;
+    __get_cpuid(1, &a, &b, &c1, &d);
+    __get_cpuid_count(7, 0, &a, &b7, &c, &d);
+    return be_simd_of_cpu(c1, b7, os_state());
 }
 
 const char *be_simd_name(enum be_simd s)

@@ -117,6 +117,9 @@ void be_delta_gates(const struct be_delta_piece *p, int64_t t, float *alpha, flo
 
 /* ---- the table ---- */
 
+/* What a processor can run: ECX of CPUID leaf 1, EBX of leaf 7, and the register state that its kernel saves (XCR0). */
+enum be_simd be_simd_of_cpu(uint32_t c1, uint32_t b7, uint32_t os);
+
 struct be_kernels {
     enum be_simd simd;
     /* n is a multiple of 32 (256). Non-finite input makes d NaN, so that it is seen in the result. */

@@ -1,4 +1,7 @@
+#include "internal.h"
 #include "test_util.h"
+
+#include <cpuid.h>
 
 static const uint32_t all_types[] = {
     GT_F32,   GT_F16,   GT_BF16,   GT_Q4_0,   GT_Q4_1,  GT_Q5_0,    GT_Q5_1,   GT_Q8_0,  GT_Q8_1,    GT_Q2_K,
@@ -255,8 +258,32 @@ static void odd_values(void **state)
     }
 }
 
+/* Each bit that a level needs, taken away, leaves the level below it. */
+static void level_of_a_processor(void **state)
+{
+    const uint32_t c1 = bit_AVX | bit_FMA | bit_F16C,
+                   b7 = bit_AVX2 | bit_AVX512F | bit_AVX512BW | bit_AVX512VL | bit_AVX512DQ, os = 0xe7;
+    assert_int_equal(be_simd_of_cpu(c1, b7, os), BE_AVX512);
+    assert_int_equal(be_simd_of_cpu(c1, b7 & ~(uint32_t)bit_AVX512F, os), BE_AVX2);
+    assert_int_equal(be_simd_of_cpu(c1, b7 & ~(uint32_t)bit_AVX512BW, os), BE_AVX2);
+    assert_int_equal(be_simd_of_cpu(c1, b7 & ~(uint32_t)bit_AVX512VL, os), BE_AVX2);
+    assert_int_equal(be_simd_of_cpu(c1, b7 & ~(uint32_t)bit_AVX512DQ, os), BE_AVX2);
+    assert_int_equal(be_simd_of_cpu(c1, b7, 0x07), BE_AVX2); /* a system that does not save 512 bits */
+    assert_int_equal(be_simd_of_cpu(c1, b7, 0x67), BE_AVX2);
+    assert_int_equal(be_simd_of_cpu(c1, b7 & ~(uint32_t)bit_AVX2, os), BE_AVX);
+    assert_int_equal(be_simd_of_cpu(c1 & ~(uint32_t)bit_FMA, b7, os), BE_AVX);
+    assert_int_equal(be_simd_of_cpu(c1 & ~(uint32_t)bit_F16C, b7, os), BE_AVX);
+    assert_int_equal(be_simd_of_cpu(c1, b7, 0x03), BE_SSE2);
+    assert_int_equal(be_simd_of_cpu(c1, b7, 0), BE_SSE2);
+    assert_int_equal(be_simd_of_cpu(c1 & ~(uint32_t)bit_AVX, b7, os), BE_SSE2);
+}
+
+/* VITRIOL_TEST_LEVEL: what the emulated processor of this run has. */
 static void levels(void **state)
 {
+    const char *want = getenv("VITRIOL_TEST_LEVEL");
+    if (want != NULL)
+        assert_string_equal(be_simd_name(be_simd_best()), want);
     struct be_pool *pool;
     struct be *b;
     struct vt_err err;
@@ -274,17 +301,17 @@ static void levels(void **state)
     printf("best instruction set here: %s\n", be_simd_name(be_simd_best()));
 }
 
-int main(void)
+/* test_matmul [PATTERN]: the tests whose name matches; an emulated processor takes the short ones. */
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(levels),
-        cmocka_unit_test(every_type_against_double),
-        cmocka_unit_test(batches_and_threads_change_no_bit),
-        cmocka_unit_test(instruction_sets_agree),
-        cmocka_unit_test(extreme_codes),
-        cmocka_unit_test(several_weights_at_once),
-        cmocka_unit_test(odd_values),
+        cmocka_unit_test(level_of_a_processor),      cmocka_unit_test(levels),
+        cmocka_unit_test(every_type_against_double), cmocka_unit_test(batches_and_threads_change_no_bit),
+        cmocka_unit_test(instruction_sets_agree),    cmocka_unit_test(extreme_codes),
+        cmocka_unit_test(several_weights_at_once),   cmocka_unit_test(odd_values),
     };
     rng_init();
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
