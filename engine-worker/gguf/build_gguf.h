@@ -2,6 +2,8 @@
 #ifndef BUILD_GGUF_H
 #define BUILD_GGUF_H
 
+#include "gguf.h"
+
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -150,6 +152,29 @@ static inline void add_small_data(struct bytes *o)
     pad(o, 64);
     for (int i = 0; i < 192 + 144; i++)
         put(o, &(uint8_t){(uint8_t)i}, 1);
+}
+
+/* A file with a tensor of two blocks of every type below n_types that the reader knows. */
+static inline struct bytes every_type_file(uint32_t n_types)
+{
+    struct bytes o = {0};
+    int64_t values, size;
+    uint64_t n = 0, at = 0;
+    char name[24];
+    for (uint32_t type = 0; type < n_types; type++)
+        n += ggml_block(type, &values, &size);
+    put_head(&o, 3, n, 0);
+    for (uint32_t type = 0; type < n_types; type++) {
+        if (!ggml_block(type, &values, &size))
+            continue;
+        snprintf(name, sizeof name, "w.%u", type);
+        put_tensor(&o, name, type, (uint64_t)values, 2, at);
+        at += (2 * (uint64_t)size + 31) / 32 * 32;
+    }
+    pad(&o, 32);
+    for (uint64_t i = 0; i < at; i++)
+        put(&o, &(uint8_t){(uint8_t)(37 * i + 11)}, 1);
+    return o;
 }
 
 #endif

@@ -1,5 +1,5 @@
 /* Arbitrary bytes as a model file: opened from memory through a memfd, with and without data, then read through and through.
- * The first byte chooses between the bytes alone and a small valid file that the bytes are written into. */
+ * The first byte chooses between the bytes alone and a small valid file, or one with every type, that the bytes are written into. */
 #include "build_gguf.h"
 #include "gguf.h"
 
@@ -69,8 +69,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         try_bytes(data + 1, size - 1);
         return 0;
     }
-    struct bytes o = small_file();
-    add_small_data(&o);
+    struct bytes o = data[0] & 2 ? every_type_file(64) : small_file();
+    if (!(data[0] & 2))
+        add_small_data(&o);
     size_t at = (size_t)(data[1] | data[2] << 8) % o.n;
     memcpy(o.b + at, data + 3, size - 3 < o.n - at ? size - 3 : o.n - at);
     try_bytes(o.b, o.n);

@@ -91,13 +91,21 @@ static void print_kv(FILE *out, const struct gguf_kv *kv, bool all)
     fputc('\n', out);
 }
 
+/* Bits that a value takes on average, scales included. */
+static double bits_per_weight(uint32_t type)
+{
+    int64_t values, bytes;
+    return ggml_block(type, &values, &bytes) ? 8.0 * (double)bytes / (double)values : 0;
+}
+
 static void print_tensor(FILE *out, const struct gguf_tensor *t)
 {
     char shape[96];
     int n = snprintf(shape, sizeof shape, "%" PRIu64, t->ne[0]);
     for (uint32_t i = 1; i < t->n_dims; i++)
         n += snprintf(shape + n, sizeof shape - (size_t)n, " x %" PRIu64, t->ne[i]);
-    fprintf(out, "  %-8s %-24s %12" PRIu64 "  ", ggml_type_name(t->type), shape, t->bytes);
+    fprintf(out, "  %-8s %7.5g %-24s %12" PRIu64 "  ", ggml_type_name(t->type), bits_per_weight(t->type),
+            shape, t->bytes);
     for (const char *s = t->name; *s != '\0'; s++)
         fputc(*s >= 0x20 && *s < 0x7f ? *s : '?', out);
     fputc('\n', out);
@@ -114,7 +122,8 @@ static void print_types(FILE *out, const struct gguf_file *f)
                 bytes += f->tensors[i].bytes;
             }
         if (n > 0)
-            fprintf(out, "  %-8s %6" PRIu64 " tensors %14" PRIu64 " bytes\n", ggml_type_name(type), n, bytes);
+            fprintf(out, "  %-8s %7.5g bits per weight %6" PRIu64 " tensors %14" PRIu64 " bytes\n",
+                    ggml_type_name(type), bits_per_weight(type), n, bytes);
     }
 }
 

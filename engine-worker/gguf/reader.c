@@ -171,8 +171,11 @@ static int size_tensor(const struct gguf_part *p, struct gguf_tensor *t, struct 
 {
     const struct ggml_type_info *ti = ggml_type_info(t->type);
     if (ti == NULL)
-        return vt_fail(err, VT_E_PAYLOAD, "%s: tensor '%s' has type %u, which this version does not know",
-                       p->path, t->name, t->type);
+        return vt_fail(
+            err, VT_E_PAYLOAD,
+            "%s: tensor '%s' has type %u, which the format does not have (or no longer has); a file "
+            "converted again, to a type of the format, is needed",
+            p->path, t->name, t->type);
     uint64_t n = 1;
     for (int i = 0; i < 4; i++) {
         if (t->ne[i] == 0)

@@ -257,6 +257,34 @@ static void use_all(const struct gguf_file *f)
     assert_true(sum < UINT64_MAX);
 }
 
+/* Each type is listed by its name with its bits per weight. */
+static void lists_every_type(void **state)
+{
+    static const char *const words[] = {"F32           32 ", "Q4_K         4.5 ", "Q6_K      6.5625 ",
+                                        "IQ1_S     1.5625 ", "IQ2_XXS   2.0625 ", "MXFP4       4.25 ",
+                                        "NVFP4        4.5 ", "Q1_0       1.125 ", "TQ1_0     1.6875 ",
+                                        "IQ3_XXS   3.0625 "};
+    struct bytes o = every_type_file(64);
+    struct vt_err err;
+    struct gguf_file *f;
+    char *text;
+    size_t len;
+    if (gguf_open(&f, save("types.gguf", &o, o.n), false, &err) < 0)
+        fail_msg("%s", err.text);
+    assert_int_equal(gguf_n_tensors(f), 35);
+    FILE *mem = open_memstream(&text, &len);
+    assert_non_null(mem);
+    gguf_print(f, mem, false);
+    fclose(mem);
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        if (strstr(text, words[i]) == NULL)
+            fail_msg("'%s' is not listed in\n%s", words[i], text);
+    assert_null(strstr(text, "unknown"));
+    free(text);
+    free(o.b);
+    gguf_close(f);
+}
+
 /* Every bit of the header flipped: refused with a reason, or a file that can be used without harm. */
 static void every_bit_of_the_header(void **state)
 {
@@ -581,6 +609,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_every_kind_of_value),
         cmocka_unit_test(refuses_wrong_types_and_ranges),
+        cmocka_unit_test(lists_every_type),
         cmocka_unit_test(reads_arrays),
         cmocka_unit_test(finds_tensors),
         cmocka_unit_test(identity_is_of_the_index),

@@ -187,8 +187,10 @@ static int check_type(struct map *p, const struct gguf_tensor *t)
 {
     if (be_type_ok(t->type))
         return 0;
-    return vt_fail(p->err, VT_E_PAYLOAD, "tensor %s has type %s, which this version cannot compute with",
-                   t->name, ggml_type_name(t->type));
+    return vt_fail(
+        p->err, VT_E_PAYLOAD,
+        "tensor %s has type %s, which is no type for weights; a quantized type, F32, F16 or BF16 is needed",
+        t->name, ggml_type_name(t->type));
 }
 
 int map_matrix(struct map *p, struct be_weight *w, int layer, const char *name, struct dim in, struct dim out)
