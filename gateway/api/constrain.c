@@ -15,7 +15,7 @@ static int refuse(const struct constrain *c, const struct vt_err *err, struct ap
     return api_fail(e, 400, c->param, "Field '%s': %s", c->param, err->text);
 }
 
-static int begin(struct constrain *c, const char *param, struct api_err *e)
+int constrain_begin(struct constrain *c, const char *param, struct api_err *e)
 {
     if (c->g)
         return api_fail(e, 400, param,
@@ -36,7 +36,7 @@ static int schema(struct constrain *c, const char *param, const json_t *v, struc
 {
     if (!json_is_object(v))
         return api_fail(e, 400, param, "Field '%s': a schema must be an object", param);
-    if (begin(c, param, e))
+    if (constrain_begin(c, param, e))
         return -1;
     c->root = grammar_schema(c->g, v, "the schema");
     return check(c, e);
@@ -51,7 +51,7 @@ static int gbnf(struct constrain *c, const json_t *body, struct api_err *e)
         return 0;
     if (json_array_size(field(body, "tools")) > 0)
         return api_fail(e, 400, "grammar", "Field 'grammar': cannot go with tools");
-    if (begin(c, "grammar", e))
+    if (constrain_begin(c, "grammar", e))
         return -1;
     c->root = grammar_gbnf(c->g, json_string_value(v), json_string_length(v));
     c->text = strdup(json_string_value(v));
@@ -88,7 +88,7 @@ static int response_format(struct constrain *c, const json_t *body, struct api_e
                         type);
     if (field(format, "schema"))
         return schema(c, name, field(format, "schema"), e);
-    if (begin(c, name, e))
+    if (constrain_begin(c, name, e))
         return -1;
     c->root = grammar_object(c->g);
     return check(c, e);

@@ -2,6 +2,7 @@
 #include "api.h"
 #include "chat_prompt.h"
 #include "scribe.h"
+#include "tool_choice.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -173,32 +174,10 @@ static const struct surface surface = {
     .end = end,
 };
 
-static int tool_fields(const json_t *body, struct answer_opts *o, struct api_err *e)
+static int own_fields(struct draft *d, struct api_err *e)
 {
-    json_t *choice = field(body, "tool_choice");
-    const char *word = json_string_value(choice);
-    o->parallel_tools = true;
-    o->tools = json_array_size(field(body, "tools")) > 0;
-    if (o->tools)
-        o->tool_list = json_incref(field(body, "tools"));
-    if (field_bool(body, "parallel_tool_calls", &o->parallel_tools, e) < 0)
-        return -1;
-    if (!choice)
-        return 0;
-    if (word && strcmp(word, "none") == 0) {
-        o->tools = false;
-        return 0;
-    }
-    if (word && strcmp(word, "auto") == 0)
-        return 0;
-    if ((word && strcmp(word, "required") == 0) || json_is_object(choice))
-        return api_fail(e, 400, "tool_choice",
-                        "Field 'tool_choice': a forced call is not supported by this build; use auto");
-    return api_fail(e, 400, "tool_choice", "Field 'tool_choice': must be auto, none, required or a function");
-}
-
-static int own_fields(const json_t *body, struct answer_opts *o, struct api_err *e)
-{
+    const json_t *body = d->body;
+    struct answer_opts *o = &d->o;
     const char *format = "auto";
     int64_t n_top = -1, budget = -1;
     if (field_str(body, "reasoning_format", &format, e) < 0)
@@ -223,7 +202,7 @@ static int own_fields(const json_t *body, struct answer_opts *o, struct api_err 
     if (n_top >= 0 && !o->logprobs)
         return api_fail(e, 400, "top_logprobs", "Field 'top_logprobs': needs logprobs to be true");
     o->n_top = n_top < 0 ? 0 : (unsigned)n_top;
-    return tool_fields(body, o, e);
+    return tool_choice_read(d, e);
 }
 
 static int make_prompt(struct draft *d, struct api_err *e)
@@ -255,7 +234,7 @@ static int make_prompt(struct draft *d, struct api_err *e)
 
 static int draft(struct draft *d, struct api_err *e)
 {
-    if (draft_params(d, e) || own_fields(d->body, &d->o, e) || make_prompt(d, e))
+    if (draft_params(d, e) || own_fields(d, e) || make_prompt(d, e))
         return -1;
     if (d->p.n_probs > 0 && !d->o.logprobs) {
         d->o.logprobs = true;

@@ -253,10 +253,10 @@ static void open_byte(struct scanner *s, char b)
         buf_drop(&s->held, 1);
         return;
     }
-    if (body == BODY_GEMMA)
-        begin_call(s, CALL_GEMMA);
-    else if (b == '{')
+    if (b == '{') /* in any dialect: the form that a forced call has */
         begin_call(s, CALL_JSON);
+    else if (body == BODY_GEMMA)
+        begin_call(s, CALL_GEMMA);
     else if (b == '<' && body == BODY_TAGGED && !s->list)
         begin_call(s, CALL_XML);
     else if (body == BODY_PLAIN && !s->list)
