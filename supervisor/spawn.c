@@ -242,7 +242,8 @@ void spawn_env_hash(const struct spawn_env *e, char out[5])
         return;
     }
     for (unsigned i = 0; i < e->n; i++) {
-        if (strncmp(e->envp[i], "VITRIOL_", 8) != 0)
+        /* Templates print local time. No locale is set, and nothing is looked up in PATH or HOME by a child. */
+        if (strncmp(e->envp[i], "TZ=", 3) == 0)
             vt_sha256_add(h, e->envp[i], strlen(e->envp[i]) + 1);
     }
     vt_sha256_end(h, digest);

@@ -42,7 +42,7 @@ struct spawn_env {
 int spawn_env_make(struct spawn_env *e, char **from, const char *instance, const char *run_dir,
                    const char *child, uint32_t gen);
 void spawn_env_free(struct spawn_env *e);
-/* First 4 hex digits of a hash over what matters in it: not the instance, not the generation, not the folders. */
+/* First 4 hex digits of a hash over what changes a child's answers, which is the time zone alone. */
 void spawn_env_hash(const struct spawn_env *e, char out[5]);
 
 #endif

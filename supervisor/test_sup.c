@@ -312,7 +312,13 @@ static void test_environment(void **state)
     spawn_env_hash(&e, b);
     assert_string_equal(a, b);
     spawn_env_free(&e);
+    from[0] = "PATH=/usr/bin";
     from[4] = "LANG=D";
+    spawn_env_make(&e, from, "4567", "/run/w", "engine0", 8);
+    spawn_env_hash(&e, b);
+    assert_string_equal(a, b); /* nothing that a child reads */
+    spawn_env_free(&e);
+    from[5] = "TZ=Asia/Tokyo";
     spawn_env_make(&e, from, "4567", "/run/w", "engine0", 8);
     spawn_env_hash(&e, b);
     assert_string_not_equal(a, b);

@@ -1,6 +1,8 @@
 """Fault cases with the scripted engine: V01 to V05, V13, V14, and the smaller manners of a bad engine."""
+import json
 import os
 import signal
+import socket
 import tempfile
 import threading
 import time
@@ -227,7 +229,6 @@ def test_v14_cancel_touches_one_request(make, phase):
 
 
 def _raw_stream(a, prompt, n):
-    import json
     body = json.dumps({'prompt': prompt, 'max_tokens': n, 'stream': True, 'seed': 1}).encode()
     s = stream.connect(a.port)
     s.sendall(b'POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n' %
@@ -251,6 +252,27 @@ def test_v15_a_client_that_never_reads(make):
         gaps = sorted(y - x for x, y in zip(s.times, s.times[1:]))
         assert gaps[int(len(gaps) * 0.99)] < 0.2, gaps[-5:]
     stuck.close()
+
+
+def test_clients_that_never_read_give_their_slots_up(make):
+    """All slots held by clients that do not read: who comes next is served seconds later, not a minute."""
+    a = make(sets=dict(SETS, **{'engine.slots': 2, 'engine.ctx_tokens': 4096}))
+    stuck = []
+    for i in range(2):
+        s = socket.socket()
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        s.connect(('127.0.0.1', a.port))
+        body = json.dumps({'messages': [{'role': 'user', 'content': 'Count %d' % i}], 'max_tokens': 3500, 'stream': True,
+                           'ignore_eos': True, 'logprobs': True, 'top_logprobs': 20}).encode()
+        s.sendall(b'POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n'
+                  b'Content-Length: %d\r\n\r\n' % len(body) + body)
+        stuck.append(s)
+    wait_for('both slots are taken', lambda: sum(x['is_processing'] for x in stream.get(a.port, '/slots').json()) == 2, 10)
+    t0 = time.monotonic()
+    assert a.text('A short question', 8)
+    print('\nserved after %.1f s' % (time.monotonic() - t0))
+    for s in stuck:
+        s.close()
 
 
 def test_segv_is_named_with_its_signal(fault):
