@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import platform
+import re
 import statistics
 import subprocess
 import sys
@@ -228,8 +229,18 @@ def bench_peer(o):
     return out
 
 
+def bench_mask(o):
+    """A grammar's masks over a vocabulary: --vocab, or the embedded model's."""
+    p = subprocess.run([program('bench_mask'), o.vocab or MODEL, os.path.join(TOP, 'bench', 'mask_schema.json'), '3' if o.quick else '10'],
+                       capture_output=True, text=True, check=True)
+    out = {'tokens': int(p.stdout.split()[0]), 'trie_ms': float(re.search(r'trie made in ([0-9.]+)', p.stdout)[1]), 'rows': {}}
+    for m in re.finditer(r'^(.+?) {2,}(\d+) +mean +([0-9.]+) +median +([0-9.]+) +99 % +([0-9.]+)', p.stdout, re.M):
+        out['rows'][m[1]] = {'n': int(m[2]), 'mean': float(m[3]), 'median': float(m[4]), 'p99': float(m[5])}
+    return out
+
+
 BENCHES = {'engine': bench_engine, 'peer': bench_peer, 'start': bench_start, 'resume': bench_resume, 'autosave': bench_autosave, 'cpu': bench_cpu,
-           'first_token': bench_first_token, 'memory': bench_memory, 'idle': bench_idle}
+           'first_token': bench_first_token, 'memory': bench_memory, 'idle': bench_idle, 'mask': bench_mask}
 
 
 def machine():
@@ -304,6 +315,13 @@ def render(r):
         x = r['idle']
         o += ['## Idle', '', 'Over %d s without a client: %.2f %% of one core in all (%s).' % (x['seconds'], x['total'], ', '.join(
             '%s %.2f %%' % kv for kv in sorted(x['percent_of_a_core'].items()))), '']
+    if 'mask' in r:
+        x = r['mask']
+        o += ['## Masks of a grammar', '', 'Random texts under `bench/mask_schema.json` over a vocabulary of %d tokens (its trie is made'
+              ' in %.0f ms, once a load); µs for each token.' % (x['tokens'], x['trie_ms']), '', '| | times | mean | median | 99 % |',
+              '| --- | ---: | ---: | ---: | ---: |']
+        o += ['| %s | %d | %.2f | %.2f | %.2f |' % (k, v['n'], v['mean'], v['median'], v['p99']) for k, v in x['rows'].items()]
+        o.append('')
     return '\n'.join(o)
 
 
@@ -313,6 +331,7 @@ def main():
     ap.add_argument('--only', default=','.join(BENCHES))
     ap.add_argument('--peer', help='a llama-bench program to run beside ours')
     ap.add_argument('--peer-name', default='a llama.cpp-family build', help='what the page calls it')
+    ap.add_argument('--vocab', help='a model file whose vocabulary the masks of a grammar are made for')
     ap.add_argument('--json', help='write the raw figures here')
     ap.add_argument('--out', default=os.path.join(TOP, 'docs', 'BENCHMARKS.md'))
     o = ap.parse_args()

@@ -30,6 +30,8 @@ WORDS = {
               b'namespace', b'[::-1]', b'raise_exception', b'~', b'call', b'filter', b'recursive', b'range(9)'],
     'gguf': [b'GGUF', b'\x03\0\0\0', b'\x02\0\0\0', b'general.architecture', b'general.alignment', b'qwen3', b'qwen35',
              b'tokenizer.ggml.tokens', b'split.count', b'\xff\xff\xff\xff\xff\xff\xff\xff', b'\x08\0\0\0', b'\x09\0\0\0'],
+    'grammar': [b'root ::= ', b'::=', b'|', b'{2,3}', b'[^a-c]', b'\\u00e9', b'"type":', b'"properties":', b'"$ref":"#/$defs/a"',
+                b'"anyOf":[', b'"allOf":[', b'"oneOf":[', b'"pattern":"^', b'"required":[', b'"additionalProperties":', b'"prefixItems":['],
     'config': [b'[engine]', b'slots', b'=', b'#', b'[http]', b'listen', b'"'],
 }
 
