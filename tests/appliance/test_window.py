@@ -1,0 +1,67 @@
+"""A model whose layers see a window: killed, saved and restored, it gives the undisturbed text and reuses what it had."""
+import os
+import sys
+
+import pytest
+
+from harness.appliance import TOP, Appliance, wait_for
+from harness.stream import check_transcript, post
+from harness.text import prose
+
+sys.path.insert(0, os.path.join(TOP, 'tests', 'engine'))
+import reference
+
+N = 60
+PROMPT = prose(1400, 700)  # a token a byte: five pages and a part, the window is less than one
+
+
+@pytest.fixture(scope='module')
+def app(tmp_path_factory):
+    path = tmp_path_factory.mktemp('model') / 'windowed.gguf'
+    arch, opts = reference.CASES['gemma3']
+    kv, w, _ = reference.build(arch, **dict(opts, win=100))
+    kv['gemma3.context_length'] = (reference.U32, 4096)
+    reference.write(path, kv, w)
+    with Appliance(model=str(path), sets={'engine.ctx_tokens': 2048, 'engine.slots': 2}) as a:
+        a.undisturbed = a.text(PROMPT, N, ignore_eos=True)
+        yield a
+
+
+@pytest.mark.parametrize('at', [1, 9, 30])
+def test_killed_engine(app, at):
+    app.wait_ready()
+    s = app.stream(PROMPT, N, stream_options={'include_usage': True}, ignore_eos=True)
+    s.run(until_events=at)
+    old = app.kill('engine0')
+    wait_for('vitriold has seen it', lambda: app.children().get('engine0') != old, 10)
+    app.ctl('reset', 'engine0', check=False)
+    s.run()
+    assert check_transcript(s, ('normal',)) == 'normal'
+    assert s.text == app.undisturbed
+
+
+def action(app, slot, what, name=None):
+    r = post(app.port, '/slots/%d?action=%s' % (slot, what), {'filename': name} if name else {})
+    assert r.status == 200, r.json()
+    return r.json()
+
+
+def ask(app):
+    return post(app.port, '/completion', {'prompt': PROMPT, 'n_predict': N, 'temperature': 0, 'ignore_eos': True,
+                                          'id_slot': 0}).json()
+
+
+def test_save_and_restore_in_a_fresh_process(app):
+    """What comes back is every whole block, since the window before the last one is saved with it."""
+    app.wait_ready()
+    first = ask(app)
+    assert first['content'] == app.undisturbed
+    saved = action(app, 0, 'save', 'window.bin')
+    app.next_generation('engine0', app.kill('engine0'))
+    for slot in range(2):
+        action(app, slot, 'erase')
+    restored = action(app, 0, 'restore', 'window.bin')
+    assert restored['n_restored'] == saved['n_saved'] // 256 * 256
+    again = ask(app)
+    assert again['content'] == app.undisturbed
+    assert again['timings']['cache_n'] == restored['n_restored'] == 1280
