@@ -34,7 +34,7 @@ struct save {
     uint64_t id, started;
     uint32_t slot;
     enum ckpt_reason reason;
-    char name[129]; /* slot file; "" for a head */
+    char name[256]; /* slot file; "" for a head */
     checkpoint_done done;
     void *arg;
     struct eng_export *x;
@@ -56,7 +56,7 @@ struct load {
     bool all; /* a restore of all heads */
     uint64_t id, started, deadline, op_started;
     uint32_t slot;
-    char tenant[65], name[129];
+    char tenant[65], name[256];
     checkpoint_done done;
     void *arg;
     struct checkpoint_result result;
@@ -77,7 +77,7 @@ struct load {
 struct named_op {
     bool load;
     uint32_t slot;
-    char tenant[65], name[129];
+    char tenant[65], name[256];
     checkpoint_done done;
     void *arg;
 };

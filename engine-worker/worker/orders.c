@@ -252,8 +252,8 @@ static int check_slot_op(struct worker *w, uint64_t slot, uint64_t verb, const c
                        compute_facts(w->compute)->slots);
     if (verb < 1 || verb > 3)
         return vt_fail(err, VT_E_PARAM, "slot operation %llu is unknown", (unsigned long long)verb);
-    if (verb != 3 && (name[0] == 0 || strlen(name) > 128))
-        return vt_fail(err, VT_E_PARAM, "a name of 1 to 128 bytes is needed");
+    if (verb != 3 && (name[0] == 0 || strlen(name) > 255))
+        return vt_fail(err, VT_E_PARAM, "a name of 1 to 255 bytes is needed");
     return 0;
 }
 

@@ -288,6 +288,12 @@ int chat_prompt_make(struct chat_prompt *p, const struct draft *d, struct api_er
         return -1;
     }
     int r = jinja_render_spans(m->tmpl, vars, trusted, NULL, d->wall_us, &p->t, &err);
+    json_t *list = json_object_get(vars, "messages");
+    if (r && prefill && json_array_size(list) == 0) {
+        /* Nothing but the beginning of an answer: many templates want somebody who is answered. */
+        json_array_append_new(list, json_pack("{s:s, s:s}", "role", "user", "content", ""));
+        r = jinja_render_spans(m->tmpl, vars, trusted, NULL, d->wall_us, &p->t, &err);
+    }
     json_decref(vars);
     json_decref(trusted);
     if (r)

@@ -9,6 +9,7 @@ import pytest
 
 from harness import stream
 from harness.appliance import Appliance
+from harness.text import prose
 
 TOOLS = [{'type': 'function', 'function': {'name': 'get_weather', 'description': 'Weather of a city', 'parameters': {
     'type': 'object', 'properties': {'city': {'type': 'string', 'enum': ['Oslo', 'Rome']}}, 'required': ['city'],
@@ -110,3 +111,21 @@ def test_forced_call(real, choice):
 def test_bad_choice(real, fields):
     r = stream.post(real.port, '/v1/chat/completions', dict({'messages': ASK, 'tools': TOOLS}, **fields))
     assert r.status == 400 and r.json()['error']['param'] == 'tool_choice'
+
+
+def test_assistant_alone_is_continued(real):
+    r = stream.post(real.port, '/v1/chat/completions', {'messages': [{'role': 'assistant', 'content': 'The sea'}], 'max_tokens': 8})
+    assert r.status == 200 and r.json()['usage']['completion_tokens'] >= 1
+
+
+def test_slot_names_have_255_bytes(real):
+    def save(name):
+        return stream.post(real.port, '/slots/0?action=save', {'filename': name})
+    stream.post(real.port, '/completion', {'prompt': prose(3000), 'n_predict': 4, 'id_slot': 0}).read()
+    r = save('x' * 255)
+    assert r.status == 200 and r.json()['filename'] == 'x' * 255
+    back = stream.post(real.port, '/slots/0?action=restore', {'filename': 'x' * 255})
+    assert back.status == 200, back.json()
+    assert back.json()['n_restored'] > 0
+    r = save('x' * 256)
+    assert r.status == 400 and r.json()['error']['param'] == 'filename'
