@@ -295,6 +295,9 @@ void checkpoint_tick(struct checkpoint *c)
 {
     uint64_t now = vt_mono(c->o.clock);
     compute_status(c->o.compute, &c->status);
+    for (uint32_t i = 0; i < c->status.n_slots; i++)
+        if (c->status.slot[i].n_prompt > 0)
+            c->mark[c->status.slot[i].slot % MAX_SLOTS].prompt = c->status.slot[i].n_prompt;
     load_tick(c);
     check_time(c, now);
     if (c->link == NULL)

@@ -8,6 +8,7 @@
 #define MAX_SLOTS      256
 #define SALTS          64
 #define OP_US          VT_SEC(120) /* the store may sit in one sync for that long */
+#define REC_EVERY      8u          /* blocks between snapshots that are kept for branches of a conversation */
 #define PIECES_AT_ONCE 2           /* pieces copied before the loop turns: about a millisecond */
 
 /* What the newest acknowledged checkpoint of a slot holds. */
@@ -20,6 +21,7 @@ struct slot_mark {
     uint64_t changed_at; /* 0: nothing unsaved */
     uint32_t *restored;  /* items that came from the store, until the first request has shown their worth */
     uint32_t n_restored;
+    uint32_t prompt; /* tokens of the last prompt that ran in the slot */
     bool erased;
 };
 
@@ -38,6 +40,7 @@ struct save {
     checkpoint_done done;
     void *arg;
     struct eng_export *x;
+    uint32_t *rec, n_rec;       /* the snapshots of the export that are worth saving */
     uint8_t *names, *rec_names; /* 32 bytes each */
     uint8_t *need;              /* one byte a block, then one a snapshot */
     uint32_t at, piece;         /* next in need; its next piece */

@@ -16,6 +16,7 @@ static void give_back(struct checkpoint *c)
             compute_put(c->o.compute, m);
         }
     }
+    free(s->rec);
     free(s->names);
     free(s->rec_names);
     free(s->need);
@@ -103,12 +104,30 @@ void save_start(struct checkpoint *c, uint32_t slot, enum ckpt_reason reason, co
     compute_put(c->o.compute, m);
 }
 
+static uint32_t last_rec(const struct save *s)
+{
+    return s->n_rec > 0 ? s->x->rec_pos[s->rec[s->n_rec - 1]] : 0;
+}
+
+/* A snapshot is as big as the KV of some blocks. A conversation goes on from the newest, is asked again from the border of its
+ * last prompt, and branches off at a cost of at most REC_EVERY blocks; the others would only be written. */
+static bool choose_rec(const struct checkpoint *c, struct save *s)
+{
+    const struct eng_export *x = s->x;
+    uint32_t prompt = c->mark[s->slot].prompt / ENG_PAGE * ENG_PAGE;
+    s->rec = malloc((x->n_rec + 1) * sizeof *s->rec);
+    for (uint32_t i = 0; s->rec != NULL && i < x->n_rec; i++)
+        if (i + 1 == x->n_rec || x->rec_pos[i] == prompt || x->rec_pos[i] % (REC_EVERY * ENG_PAGE) == 0)
+            s->rec[s->n_rec++] = i;
+    return s->rec != NULL;
+}
+
 static bool unchanged(const struct checkpoint *c)
 {
     const struct save *s = &c->save;
     const struct slot_mark *m = &c->mark[s->slot];
-    uint32_t n = s->x->n_blocks, rec = s->x->n_rec > 0 ? s->x->rec_pos[s->x->n_rec - 1] : 0;
-    return n == m->blocks && rec == m->rec &&
+    uint32_t n = s->x->n_blocks;
+    return n == m->blocks && last_rec(s) == m->rec &&
            (n == 0 || memcmp(s->names + (n - 1) * (size_t)CKPT_NAME_LEN, m->name, CKPT_NAME_LEN) == 0);
 }
 
@@ -138,7 +157,7 @@ static void mark_saved(struct checkpoint *c)
     struct slot_mark *m = &c->mark[s->slot];
     m->epoch = s->x->epoch;
     m->blocks = s->x->n_blocks;
-    m->rec = s->x->n_rec > 0 ? s->x->rec_pos[s->x->n_rec - 1] : 0;
+    m->rec = last_rec(s);
     m->changed_at = 0;
     m->erased = false;
     if (m->blocks > 0)
@@ -158,17 +177,17 @@ static void begin(struct checkpoint *c)
     vt_enc_u64(e, VT_CK_BEGIN_NTOK, x->n_items);
     vt_enc_bin(e, VT_CK_BEGIN_ITEMS, x->items, x->n_items * sizeof *x->items);
     vt_enc_bin(e, VT_CK_BEGIN_NAMES, s->names, x->n_blocks * (size_t)CKPT_NAME_LEN);
-    if (x->n_rec > 0) {
-        vt_enc_array(e, VT_CK_BEGIN_REC, x->n_rec);
-        for (uint32_t i = 0; i < x->n_rec; i++) {
+    if (s->n_rec > 0) {
+        vt_enc_array(e, VT_CK_BEGIN_REC, s->n_rec);
+        for (uint32_t i = 0; i < s->n_rec; i++) {
             vt_enc_put_array(e, 2);
-            vt_enc_put_u64(e, x->rec_pos[i]);
+            vt_enc_put_u64(e, x->rec_pos[s->rec[i]]);
             vt_enc_put_bin(e, s->rec_names + i * (size_t)CKPT_NAME_LEN, CKPT_NAME_LEN);
         }
     }
     vt_enc_u64(e, VT_CK_BEGIN_REASON, reason_of(c));
     vt_enc_u64(e, VT_CK_BEGIN_EPOCH, x->epoch);
-    vt_enc_u64(e, VT_CK_BEGIN_BYTES, x->n_blocks * f->block_bytes + x->n_rec * f->rec_bytes);
+    vt_enc_u64(e, VT_CK_BEGIN_BYTES, x->n_blocks * f->block_bytes + s->n_rec * f->rec_bytes);
     if (s->name[0] != 0)
         vt_enc_str(e, VT_CK_BEGIN_NAME, s->name);
     vt_enc_bin(e, VT_CK_BEGIN_DESCR, f->layout, f->layout_len);
@@ -188,14 +207,16 @@ static void name_and_begin(struct checkpoint *c, const uint8_t *salt)
     s->names = malloc(x->n_blocks * (size_t)CKPT_NAME_LEN + 1);
     s->rec_names = malloc(x->n_rec * (size_t)CKPT_NAME_LEN + 1);
     s->need = calloc(1, (size_t)x->n_blocks + x->n_rec + 1);
-    if (s->names == NULL || s->rec_names == NULL || s->need == NULL) {
+    if (s->names == NULL || s->rec_names == NULL || s->need == NULL || !choose_rec(c, s)) {
         abort_op(c, VT_E_NOMEM, "no memory for the names of a save");
         return;
     }
     ck_names(c, salt, x->items, x->n_blocks, s->names);
-    for (uint32_t i = 0; i < x->n_rec; i++)
-        ckpt_rec(s->names + (x->rec_pos[i] / ENG_PAGE - 1) * (size_t)CKPT_NAME_LEN, x->rec_pos[i],
+    for (uint32_t i = 0; i < s->n_rec; i++) {
+        uint32_t pos = x->rec_pos[s->rec[i]];
+        ckpt_rec(s->names + (pos / ENG_PAGE - 1) * (size_t)CKPT_NAME_LEN, pos,
                  s->rec_names + i * (size_t)CKPT_NAME_LEN);
+    }
     if (s->name[0] == 0 && unchanged(c)) {
         struct checkpoint_result r = {.skipped = 1};
         mark_saved(c);
@@ -263,7 +284,7 @@ static void take_need(struct checkpoint *c, const struct vt_frame *f)
                   *rec = vt_frame_bin(f, VT_CK_NEED_REC, &n_rec);
     uint64_t credit = vt_frame_u64(f, VT_CK_NEED_CREDIT, 0);
     take_bits(s->need, s->x->n_blocks, bits, n);
-    take_bits(s->need + s->x->n_blocks, s->x->n_rec, rec, n_rec);
+    take_bits(s->need + s->x->n_blocks, s->n_rec, rec, n_rec);
     s->credit = credit < c->half ? (uint32_t)credit : c->half;
     s->state = SAVE_SEND;
     if (s->credit == 0)
@@ -293,8 +314,9 @@ static bool send_piece(struct checkpoint *c)
     if (slot < 0 || s->under_way >= s->credit)
         return false;
     uint8_t *dst = vt_ring_slot(&c->ring, (uint32_t)slot, len);
-    if (dst == NULL || compute_export_read(c->o.compute, s->x, rec ? CKPT_REC : CKPT_KV, index,
-                                           (uint64_t)s->piece * CKPT_PIECE, dst, len) < 0) {
+    if (dst == NULL ||
+        compute_export_read(c->o.compute, s->x, rec ? CKPT_REC : CKPT_KV, rec ? s->rec[index] : index,
+                            (uint64_t)s->piece * CKPT_PIECE, dst, len) < 0) {
         abort_op(c, VT_E_INTERNAL, "a block cannot be read");
         return false;
     }
@@ -339,7 +361,7 @@ bool save_pump(struct checkpoint *c)
     if (s->state != SAVE_SEND)
         return false;
     for (int i = 0; i < PIECES_AT_ONCE; i++) {
-        uint32_t end = s->x->n_blocks + s->x->n_rec;
+        uint32_t end = s->x->n_blocks + s->n_rec;
         while (s->at < end && !s->need[s->at])
             s->at++;
         if (s->at == end) {
@@ -372,7 +394,9 @@ static int take_credit(struct checkpoint *c, const struct vt_frame *f, struct vt
 static void take_committed(struct checkpoint *c, const struct vt_frame *f)
 {
     struct save *s = &c->save;
-    struct checkpoint_result r = {.saved = 1, .tokens = s->x->n_items, .bytes = s->bytes};
+    /* What a restore would give back: whole blocks, of a model with state between them up to its newest snapshot. */
+    uint32_t good = ck_facts(c)->rec_bytes > 0 ? last_rec(s) : s->x->n_blocks * ENG_PAGE;
+    struct checkpoint_result r = {.saved = 1, .tokens = good, .bytes = s->bytes};
     c->stats.saves++;
     c->stats.bytes += s->bytes;
     vt_log(c->o.log, VT_LOG_DEBUG, "slot %u saved: %u tokens, %llu bytes sent, manifest %llu", s->slot,
@@ -381,7 +405,7 @@ static void take_committed(struct checkpoint *c, const struct vt_frame *f)
     if (s->name[0] == 0)
         mark_saved(c);
     else
-        r.bytes = s->x->n_blocks * ck_facts(c)->block_bytes + s->x->n_rec * ck_facts(c)->rec_bytes;
+        r.bytes = s->x->n_blocks * ck_facts(c)->block_bytes + s->n_rec * ck_facts(c)->rec_bytes;
     tell(c, &r);
 }
 

@@ -749,7 +749,7 @@ static void test_slot_files(void **state)
     accepted(1, 0);
     tokens(1, 5, 0, 5);
     done(1, 2, 5);
-    slot_op(1, 0, "talk.bin", 91, true, 605, 0);
+    slot_op(1, 0, "talk.bin", 91, true, 512, 0); /* what a restore gives */
     slot_op(3, 0, "", 92, true, 605, 0);
     slot_op(2, 1, "talk.bin", 93, true, 512, 0);
     slot_op(2, 1, "none", 94, false, 0, VT_E_NOT_FOUND);

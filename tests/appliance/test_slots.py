@@ -28,12 +28,12 @@ def action(app, slot, what, name=None):
 def test_save_erase_restore(app):
     first = ask(app, 1)
     saved = action(app, 1, 'save', 'one.bin')
-    assert saved['id_slot'] == 1 and saved['n_saved'] >= first['tokens_evaluated'] and saved['n_written'] > 0
+    assert saved['id_slot'] == 1 and saved['n_saved'] >= first['tokens_evaluated'] - 256 and saved['n_written'] > 0
     erased = action(app, 1, 'erase')
     assert erased['n_erased'] >= first['tokens_evaluated']
     assert ask(app, 1, 'Something else. ' * 80)['timings']['cache_n'] == 0
     restored = action(app, 1, 'restore', 'one.bin')
-    assert restored['n_restored'] >= saved['n_saved'] - 256 and restored['n_read'] > 0
+    assert restored['n_restored'] == saved['n_saved'] and restored['n_read'] > 0
     again = ask(app, 1)
     assert again['timings']['cache_n'] >= again['tokens_evaluated'] - 256, again['timings']
     assert again['content'] == first['content']
@@ -48,7 +48,7 @@ def test_restore_in_a_fresh_process(app):
     for s in range(4):
         action(app, s, 'erase')
     restored = action(app, 2, 'restore', 'two.bin')
-    assert restored['n_restored'] >= saved['n_saved'] - 256
+    assert restored['n_restored'] == saved['n_saved']
     again = ask(app, 2)
     assert again['timings']['cache_n'] >= again['tokens_evaluated'] - 256 and again['content'] == first['content']
 
