@@ -52,7 +52,8 @@ int eval_perplexity(struct lab *lab, uint32_t *ids, size_t n_ids, uint32_t ctx, 
                        ctx);
     for (uint64_t w = 0; w < windows; w++) {
         lab_reset(lab);
-        if (tok_adds_bos(lab->tok)) /* such models are lost without it; its row is never scored */
+        if (tok_adds_bos(lab->tok) &&
+            tok_bos(lab->tok) >= 0) /* such models are lost without it; its row is never scored */
             ids[w * ctx] = (uint32_t)tok_bos(lab->tok);
         s.window = ids + w * ctx;
         /* the last token of a window is only predicted, never read */
@@ -92,9 +93,6 @@ static int eval_text(struct lab *lab, const char *path, const char *text, uint32
     if (textfile_read(text, &bytes, &len, err) < 0)
         return -1;
     int rc = tok_encode(lab->tok, bytes, len, TOK_ADD_SPECIAL, &ids, err);
-    /* such models have seen no text without their begin token; each window is a text */
-    for (size_t i = 0; tok_adds_bos(lab->tok) && tok_bos(lab->tok) >= 0 && i < ids.n; i += ctx)
-        ids.ids[i] = (uint32_t)tok_bos(lab->tok);
     if (rc == 0)
         rc = eval_perplexity(lab, ids.ids, ids.n, ctx, max_windows, &r, err);
     if (rc == 0)
