@@ -316,10 +316,11 @@ static const struct pretok table[] = {
     {.name = "tekken", .stage = {{match_o200k, 0}}, .ignore_merges = true, .add_bos = true},
     {.name = "deepseek-v3", .stage = {{match_digits, 3}, {match_cjk, CJK_V3}, {match_deepseek3, 0}}},
     {.name = "deepseek-llm",
+     .end_stage = 3,
      .stage = {{match_newline, 0},
                {match_deepseek_llm, DEEPSEEK_LETTERS},
                {match_deepseek_llm, DEEPSEEK_SIGNS},
-               {match_last_spaces, 0, .at_end = true},
+               {match_last_spaces, 0},
                {match_cjk, CJK_CODER},
                {match_digits, 0}}},
     {.name = "deepseek-coder",
@@ -398,7 +399,7 @@ static int split_stage(const struct pretok *p, size_t k, const uint8_t *s, size_
 {
     if (k == sizeof p->stage / sizeof *p->stage || !p->stage[k].match)
         return fn(ctx, s, n);
-    if (p->stage[k].at_end) {
+    if (k > 0 && k == p->end_stage) {
         const size_t gap = n - p->stage[k].match(s, n, p->stage[k].arg);
         const int rc = gap ? split_stage(p, k + 1, s, gap, fn, ctx) : 0;
         return rc || gap == n ? rc : split_stage(p, k + 1, s + gap, n - gap, fn, ctx);

@@ -15,8 +15,8 @@ struct pretok {
     struct {
         pretok_match *match;
         unsigned arg;
-        bool at_end;    /* match gives the length of what ends the piece; there is at most that one match */
     } stage[6];         /* applied one after another, each on the pieces of the one before; ends with NULL */
+    unsigned end_stage; /* the one whose match is the length of what ends the piece; 0 = none */
     bool nfc;           /* the reference tokenizer normalizes to NFC first */
     bool ignore_merges; /* a piece that is a token is that token */
     bool add_bos;       /* when the file does not say */
