@@ -22,5 +22,9 @@ int tool_inspect(int argc, char **argv, struct vt_err *err)
         return -1;
     gguf_print(f, stdout, all);
     gguf_close(f);
+    /* What the header says is shown of a file that is cut short too, but such a file is no success. */
+    if (gguf_open(&f, path, false, err) < 0)
+        return -1;
+    gguf_close(f);
     return 0;
 }

@@ -1,6 +1,8 @@
 /* vitriol-tool: the engine without the appliance. */
 #include "tool.h"
 
+#include "build_id.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -26,6 +28,10 @@ int main(int argc, char **argv)
 {
     if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
         usage(stdout);
+        return VT_EX_OK;
+    }
+    if (argc > 1 && strcmp(argv[1], "--version") == 0) {
+        printf("vitriol-tool %s\n", VT_BUILD_ID);
         return VT_EX_OK;
     }
     for (size_t i = 0; argc > 1 && i < sizeof commands / sizeof *commands; i++) {

@@ -233,3 +233,11 @@ def test_inspect_is_quick(tmp_path):
     out = tool('inspect', Q8)
     assert time.monotonic() - t0 < 1.0
     assert 'qwen35' in out and 'blk.0.' in out
+
+
+def test_inspect_of_a_truncated_file_is_no_success(tmp_path):
+    cut = tmp_path / 'cut.gguf'
+    with open(Q8, 'rb') as f:
+        cut.write_bytes(f.read(3000000))
+    p = subprocess.run([program('vitriol-tool'), 'inspect', str(cut)], env=clean_env(), capture_output=True, text=True)
+    assert p.returncode == 65 and 'truncated' in p.stderr and 'blk.0.' in p.stdout
