@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Runs every test: run.py [STAGE...]   stages: unit asan lint fuzz text engine appliance faults units (all, in this order).
+"""Runs every test: run.py [STAGE...]   stages: unit asan lint fuzz text engine appliance faults units (all, in this order),
+and gpu, which runs only when it is named.
 
 `./vitriol test` installs the packages and builds before it comes here. Each stage prints its time; the last line is
 'N passed, N failed, N skipped' over all stages, and the exit code is 1 when anything failed.
@@ -101,7 +102,7 @@ def stage_unit():
 def stage_asan():
     c, tree = Counts(), os.path.join(TOP, 'build-asan')
     # gcc warns of things that its sanitizers put there themselves; the release build has -Werror
-    if not setup(tree, ['-Db_sanitize=address,undefined', '-Dbuildtype=debugoptimized', '-Db_lundef=false', '-Dwerror=false']) or \
+    if not setup(tree, ['-Db_sanitize=address,undefined', '-Dbuildtype=debugoptimized', '-Db_lundef=false', '-Dwerror=false', '-Dcuda=disabled']) or \
             not sh(['ninja', '-C', tree], log_of(tree, 'build')):
         c.fail('build with ASan and UBSan')
         return c
@@ -110,7 +111,8 @@ def stage_asan():
 
 def stage_fuzz():
     c, tree = Counts(), os.path.join(TOP, 'build-fuzz')
-    options = ['-Dfuzz=true', '-Db_sanitize=address,undefined', '-Dbuildtype=debugoptimized', '-Db_lundef=false']
+    options = ['-Dfuzz=true', '-Db_sanitize=address,undefined', '-Dbuildtype=debugoptimized', '-Db_lundef=false',
+               '-Dcuda=disabled']
     if not setup(tree, options, {'CC': 'clang'}):
         c.fail('set-up of the fuzz build')
         return c
@@ -226,18 +228,19 @@ STAGES = {
     'faults': lambda: pytest('faults'),
     'units': lambda: pytest('units'),
 }
+ON_REQUEST = {'gpu': lambda: meson_tests(BUILD, ['gpu'])}  # needs a machine with a GPU
 
 
 def main():
-    names = sys.argv[1:] or list(STAGES)
-    bad = [n for n in names if n not in STAGES]
+    names, known = sys.argv[1:] or list(STAGES), {**STAGES, **ON_REQUEST}
+    bad = [n for n in names if n not in known]
     if bad:
-        sys.exit('unknown stage %s; there are: %s' % (', '.join(bad), ' '.join(STAGES)))
+        sys.exit('unknown stage %s; there are: %s' % (', '.join(bad), ' '.join(known)))
     total, times = Counts(), []
     for n in names:
         print('== %s' % n, flush=True)
         t0 = time.monotonic()
-        c = STAGES[n]()
+        c = known[n]()
         times.append((n, time.monotonic() - t0, c))
         total.add(c)
         print('== %s: %d passed, %d failed, %d skipped in %.0f s' % (n, c.passed, c.failed, c.skipped, times[-1][1]),

@@ -1,0 +1,229 @@
+#include "cu_priv.cuh"
+
+/* Attention over pages, in two steps: every block takes one query row, one KV head, up to HEADS of its query heads and a
+ * share of the row's pages, and leaves a maximum, a sum of weights and an unnormalized output; then the shares are merged.
+ * Flash-decoding: Dao et al. 2023; the online softmax is that of Milakov and Gimelshein, arXiv:1805.02867. */
+
+#define HEADS   8  /* query heads that a block serves */
+#define KEYS    32 /* keys in shared memory at a time */
+#define THREADS 128
+
+struct shape {
+    struct be_attn a;
+    int pages_each, n_shares,
+        groups; /* pages of a share; shares of a row; blocks that share the heads of a KV head */
+};
+
+__global__ void kv_write(struct be_attn a, const struct cu_attn_run *runs, const int32_t *row_run,
+                         const float *k, const float *v)
+{
+    int64_t t = blockIdx.x;
+    const struct cu_attn_run r = runs[row_run[t]];
+    int32_t pos = r.pos0 + (int32_t)(t - r.row0);
+    uint16_t *kp = r.k_pages[pos / BE_PAGE], *vp = r.v_pages[pos / BE_PAGE];
+    int at = pos % BE_PAGE;
+    for (int i = threadIdx.x; i < a.n_kv_head * a.d; i += blockDim.x)
+        kp[((int64_t)(i / a.d) * BE_PAGE + at) * a.d + i % a.d] =
+            __half_as_ushort(__float2half_rn(k[t * a.n_kv_head * a.d + i]));
+    for (int i = threadIdx.x; i < a.n_kv_head * a.dv; i += blockDim.x)
+        vp[((int64_t)(i / a.dv) * BE_PAGE + at) * a.dv + i % a.dv] =
+            __half_as_ushort(__float2half_rn(v[t * a.n_kv_head * a.dv + i]));
+}
+
+void cu_kv_write(struct cu *c, const struct be_attn *a, const struct cu_attn_run *runs,
+                 const int32_t *row_run, const float *k, const float *v, int64_t T)
+{
+    if (c->failed != cudaSuccess || T == 0)
+        return;
+    kv_write<<<(unsigned)T, 256, 0, c->stream>>>(*a, runs, row_run, k, v);
+    CU_LAUNCHED(c, "writing keys and values");
+}
+
+/* Copies n rows of `width` halves into rows of `stride`. */
+static __device__ void load_rows(__half *to, int stride, const uint16_t *from, int n, int width)
+{
+    int chunks = width / 8;
+    for (int i = threadIdx.x; i < n * chunks; i += THREADS) {
+        int r = i / chunks, k = i % chunks * 8;
+        *(uint4 *)(to + r * stride + k) = __ldg((const uint4 *)(from + (int64_t)r * width + k));
+    }
+}
+
+/* CPT: output columns of a thread, dv / THREADS rounded up. */
+template <int CPT>
+__global__ void __launch_bounds__(THREADS) attend(float *partial, const float *q, struct shape s,
+                                                  const struct cu_attn_run *runs, const int32_t *row_run)
+{
+    const struct be_attn a = s.a;
+    extern __shared__ __align__(16) unsigned char shared[];
+    int group = a.n_head / a.n_kv_head, sk = a.d + 8, sv = a.dv + 8;
+    float *qs = (float *)shared;          /* [HEADS][d] */
+    float *p = qs + HEADS * a.d;          /* [HEADS][KEYS] */
+    float *old = p + HEADS * KEYS;        /* [HEADS] what the output so far is multiplied with */
+    __half *ks = (__half *)(old + HEADS); /* [KEYS][sk] */
+    __half *vs = ks + KEYS * sk;          /* [KEYS][sv] */
+    int64_t t = blockIdx.x;
+    int kv = blockIdx.y / s.groups, h0 = blockIdx.y % s.groups * HEADS, share = blockIdx.z;
+    int heads = group - h0 < HEADS ? group - h0 : HEADS;
+    const struct cu_attn_run r = runs[row_run[t]];
+    int32_t pos = r.pos0 + (int32_t)(t - r.row0);
+    int32_t first = a.window > 0 && pos >= a.window ? pos - a.window + 1 : 0;
+    int32_t page0 = first / BE_PAGE + share * s.pages_each, page1 = page0 + s.pages_each;
+    if (page1 > pos / BE_PAGE + 1)
+        page1 = pos / BE_PAGE + 1;
+    float out[HEADS][CPT], max = -INFINITY,
+                           sum = 0; /* max and sum: of head `warp` and of head `warp + 4` in turn below */
+    float max2 = -INFINITY, sum2 = 0;
+    for (int h = 0; h < HEADS; h++)
+        for (int i = 0; i < CPT; i++)
+            out[h][i] = 0;
+    const float *q0 = q + t * a.n_head * a.d + (int64_t)(kv * group + h0) * a.d;
+    for (int i = threadIdx.x; i < HEADS * a.d; i += THREADS)
+        qs[i] = i < heads * a.d ? q0[i] * a.scale : 0;
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    for (int32_t page = page0; page < page1; page++) {
+        int base = page * BE_PAGE, from = first > base ? first - base : 0;
+        int to = pos + 1 - base < BE_PAGE ? pos + 1 - base : BE_PAGE;
+        const uint16_t *kp = r.k_pages[page] + (int64_t)kv * BE_PAGE * a.d;
+        const uint16_t *vp = r.v_pages[page] + (int64_t)kv * BE_PAGE * a.dv;
+        for (int key0 = from / KEYS * KEYS; key0 < to; key0 += KEYS) {
+            __syncthreads();
+            load_rows(ks, sk, kp + (int64_t)key0 * a.d, KEYS, a.d);
+            load_rows(vs, sv, vp + (int64_t)key0 * a.dv, KEYS, a.dv);
+            __syncthreads();
+            /* scores: lane = key, a warp takes heads warp and warp + 4 */
+            float d0 = 0, d1 = 0;
+            for (int i = 0; i < a.d; i += 2) {
+                float2 k = __half22float2(*(const __half2 *)(ks + lane * sk + i));
+                float2 x = *(const float2 *)(qs + warp * a.d + i),
+                       y = *(const float2 *)(qs + (warp + 4) * a.d + i);
+                d0 += k.x * x.x + k.y * x.y;
+                d1 += k.x * y.x + k.y * y.y;
+            }
+            bool seen = key0 + lane >= from && key0 + lane < to;
+            if (a.softcap > 0) {
+                d0 = a.softcap * tanhf(d0 / a.softcap);
+                d1 = a.softcap * tanhf(d1 / a.softcap);
+            }
+            d0 = seen ? d0 : -INFINITY;
+            d1 = seen ? d1 : -INFINITY;
+            float top0 = fmaxf(max, cu_warp_max(d0)), top1 = fmaxf(max2, cu_warp_max(d1));
+            float w0 = seen ? expf(d0 - top0) : 0, w1 = seen ? expf(d1 - top1) : 0;
+            float o0 = expf(max - top0), o1 = expf(max2 - top1);
+            sum = sum * o0 + cu_warp_sum(w0);
+            sum2 = sum2 * o1 + cu_warp_sum(w1);
+            max = top0;
+            max2 = top1;
+            p[warp * KEYS + lane] = w0;
+            p[(warp + 4) * KEYS + lane] = w1;
+            if (lane == 0) {
+                old[warp] = o0;
+                old[warp + 4] = o1;
+            }
+            __syncthreads();
+#pragma unroll
+            for (int h = 0; h < HEADS; h++)
+#pragma unroll
+                for (int i = 0; i < CPT; i++)
+                    out[h][i] *= old[h];
+            for (int j = 0; j < KEYS; j++)
+#pragma unroll
+                for (int i = 0; i < CPT; i++) {
+                    int col = threadIdx.x + i * THREADS;
+                    float v = col < a.dv ? __half2float(vs[j * sv + col]) : 0;
+#pragma unroll
+                    for (int h = 0; h < HEADS; h++)
+                        out[h][i] += p[h * KEYS + j] * v;
+                }
+        }
+    }
+    /* partial[row][head][share][max, sum, out dv] */
+    for (int h = 0; h < heads; h++) {
+        float *to = partial + ((t * a.n_head + kv * group + h0 + h) * s.n_shares + share) * (a.dv + 2);
+        if (h % 4 == warp && lane == 0) {
+            to[0] = h < 4 ? max : max2;
+            to[1] = h < 4 ? sum : sum2;
+        }
+    }
+#pragma unroll
+    for (int h = 0; h < HEADS; h++)
+#pragma unroll
+        for (int i = 0; i < CPT; i++) {
+            int col = threadIdx.x + i * THREADS;
+            if (h < heads && col < a.dv)
+                partial[((t * a.n_head + kv * group + h0 + h) * s.n_shares + share) * (a.dv + 2) + 2 + col] =
+                    out[h][i];
+        }
+}
+
+__global__ void merge(float *out, const float *partial, int n_shares, int dv)
+{
+    const float *p = partial + (int64_t)blockIdx.x * n_shares * (dv + 2);
+    float max = -INFINITY, sum = 0;
+    for (int s = 0; s < n_shares; s++)
+        max = fmaxf(max, p[s * (dv + 2)]);
+    for (int s = 0; s < n_shares; s++)
+        if (p[s * (dv + 2) + 1] > 0)
+            sum += p[s * (dv + 2) + 1] * expf(p[s * (dv + 2)] - max);
+    for (int i = threadIdx.x; i < dv; i += blockDim.x) {
+        float v = 0;
+        for (int s = 0; s < n_shares; s++)
+            if (p[s * (dv + 2) + 1] > 0)
+                v += p[s * (dv + 2) + 2 + i] * expf(p[s * (dv + 2)] - max);
+        out[(int64_t)blockIdx.x * dv + i] = v / sum;
+    }
+}
+
+template <int CPT>
+static void launch(struct cu *c, const float *q, const struct shape *s, const struct cu_attn_run *runs,
+                   const int32_t *row_run, int64_t T)
+{
+    const struct be_attn *a = &s->a;
+    size_t shared = sizeof(float) * (size_t)(HEADS * a->d + HEADS * KEYS + HEADS) +
+                    sizeof(__half) * (size_t)(KEYS * (a->d + 8) + KEYS * (a->dv + 8));
+    dim3 grid((unsigned)T, (unsigned)(a->n_kv_head * s->groups), (unsigned)s->n_shares);
+    cu_ok(c, cudaFuncSetAttribute(attend<CPT>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
+          "shared memory");
+    attend<CPT><<<grid, THREADS, shared, c->stream>>>(c->partial, q, *s, runs, row_run);
+}
+
+/* Shares: as many blocks as keep the GPU busy, at least one page each. */
+static struct shape plan(const struct cu *c, const struct be_attn *a, int64_t T, int32_t max_pos)
+{
+    int group = a->n_head / a->n_kv_head, pages = max_pos / BE_PAGE + 1;
+    if (a->window > 0 && pages > a->window / BE_PAGE + 2)
+        pages = a->window / BE_PAGE + 2;
+    struct shape s = {*a, 1, 1, (group + HEADS - 1) / HEADS};
+    int64_t blocks = T * a->n_kv_head * s.groups, want = 8 * (int64_t)c->multiprocessors;
+    int64_t shares = blocks >= want ? 1 : want / blocks;
+    shares = shares > pages ? pages : shares;
+    s.pages_each = (int)((pages + shares - 1) / shares);
+    s.n_shares = (pages + s.pages_each - 1) / s.pages_each;
+    return s;
+}
+
+void cu_attention(struct cu *c, float *out, const float *q, const struct be_attn *a,
+                  const struct cu_attn_run *runs, const int32_t *row_run, int64_t T, int32_t max_pos)
+{
+    if (c->failed != cudaSuccess || T == 0)
+        return;
+    struct shape s = plan(c, a, T, max_pos);
+    size_t need = (size_t)(T * a->n_head * s.n_shares) * (size_t)(a->dv + 2);
+    if (need > c->partial_floats) {
+        cu_ok(c, cudaStreamSynchronize(c->stream), "attention");
+        cudaFree(c->partial);
+        c->partial = NULL;
+        c->partial_floats = 0;
+        if (!cu_ok(c, cudaMalloc(&c->partial, need * sizeof(float)), "work space of attention"))
+            return;
+        c->partial_floats = need;
+    }
+    if (a->dv <= THREADS)
+        launch<1>(c, q, &s, runs, row_run, T);
+    else if (a->dv <= 2 * THREADS)
+        launch<2>(c, q, &s, runs, row_run, T);
+    else
+        launch<4>(c, q, &s, runs, row_run, T);
+    merge<<<(unsigned)(T * a->n_head), 128, 0, c->stream>>>(out, c->partial, s.n_shares, a->dv);
+    CU_LAUNCHED(c, "attention");
+}

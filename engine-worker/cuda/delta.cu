@@ -1,0 +1,134 @@
+#include "cu_priv.cuh"
+
+/* Gated delta net, serial in time per sequence as on the CPU: convolution over time, unit q and k, the recurrence, norm and
+ * gate. Yang et al., arXiv:2412.06464. */
+
+__global__ void conv(float *u, struct be_delta d, int64_t cd, const struct cu_delta_run *runs)
+{
+    int64_t c = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    const struct cu_delta_run r = runs[blockIdx.y];
+    if (c >= cd)
+        return;
+    float past[BE_CONV_MAX], w[BE_CONV_MAX];
+    int taps = d.conv_k;
+    for (int i = 0; i < taps; i++)
+        w[i] = d.conv_w[c * taps + i];
+    for (int i = 0; i + 1 < taps; i++)
+        past[i] = r.state[i * cd + c];
+    for (int64_t t = 0; t < r.n_rows; t++) {
+        float *at = u + (r.row0 + t) * cd + c, v = 0;
+        past[taps - 1] = *at;
+        for (int i = 0; i < taps; i++)
+            v += past[i] * w[i];
+        for (int i = 0; i + 1 < taps; i++)
+            past[i] = past[i + 1];
+        *at = v / (1 + expf(-v));
+    }
+    for (int i = 0; i + 1 < taps; i++)
+        r.state[i * cd + c] = past[i];
+}
+
+/* A warp for each head of q, then of k, of each row. */
+__global__ void unit(float *u, struct be_delta d, int64_t cd, int64_t vectors)
+{
+    int64_t i = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    int lane = threadIdx.x % 32, heads = 2 * d.n_k_head;
+    if (i >= vectors)
+        return;
+    float *x = u + i / heads * cd + i % heads * d.dk, sum = 0;
+    for (int k = lane; k < d.dk; k += 32)
+        sum += x[k] * x[k];
+    float by = (i % heads < d.n_k_head ? rsqrtf((float)d.dk) : 1.0f) / sqrtf(cu_warp_sum(sum) + 1e-6f);
+    for (int k = lane; k < d.dk; k += 32)
+        x[k] *= by;
+}
+
+/* 32 columns of one head's state: four threads share a column, each holding dk / 4 of its rows in registers. */
+template <int ROWS>
+__global__ void __launch_bounds__(128) recur(float *out, const float *u, const float *bt, const float *at,
+                                             struct be_delta d, int64_t cd, const struct cu_delta_run *runs)
+{
+    const struct cu_delta_run r = runs[blockIdx.z];
+    int h = blockIdx.y, part = threadIdx.x % 4, col = blockIdx.x * 32 + threadIdx.x / 4;
+    int kh = d.grouped ? h / (d.n_v_head / d.n_k_head) : h % d.n_k_head;
+    int64_t kd = (int64_t)d.n_k_head * d.dk;
+    float *state = r.state + (d.conv_k - 1) * cd + (int64_t)h * d.dk * d.dv + col, s[ROWS];
+    bool live = col < d.dv;
+    __shared__ float q[4 * ROWS], k[4 * ROWS];
+    for (int i = 0; i < ROWS; i++) {
+        int row = part * ROWS + i;
+        s[i] = live && row < d.dk ? state[(int64_t)row * d.dv] : 0;
+    }
+    for (int64_t t = 0; t < r.n_rows; t++) {
+        int64_t row = r.row0 + t;
+        const float *x = u + row * cd;
+        __syncthreads();
+        for (int i = threadIdx.x; i < 4 * ROWS; i += 128) {
+            q[i] = i < d.dk ? x[(int64_t)kh * d.dk + i] : 0;
+            k[i] = i < d.dk ? x[kd + (int64_t)kh * d.dk + i] : 0;
+        }
+        __syncthreads();
+        float z = at[row * d.n_v_head + h] + d.dt_bias[h];
+        float alpha = expf(d.a[h] * (z > 20 ? z : log1pf(expf(z))));
+        float beta = 1 / (1 + expf(-bt[row * d.n_v_head + h]));
+        float seen = 0, o = 0;
+        for (int i = 0; i < ROWS; i++) {
+            s[i] *= alpha;
+            seen += s[i] * k[part * ROWS + i];
+        }
+        seen += __shfl_xor_sync(~0u, seen, 1);
+        seen += __shfl_xor_sync(~0u, seen, 2);
+        float by = beta * ((live ? x[2 * kd + (int64_t)h * d.dv + col] : 0) - seen);
+        for (int i = 0; i < ROWS; i++) {
+            s[i] += k[part * ROWS + i] * by;
+            o += s[i] * q[part * ROWS + i];
+        }
+        o += __shfl_xor_sync(~0u, o, 1);
+        o += __shfl_xor_sync(~0u, o, 2);
+        if (part == 0 && live)
+            out[(row * d.n_v_head + h) * d.dv + col] = o;
+    }
+    for (int i = 0; i < ROWS; i++) {
+        int row = part * ROWS + i;
+        if (live && row < d.dk)
+            state[(int64_t)row * d.dv] = s[i];
+    }
+}
+
+/* A warp for each head of each row: RMS norm times silu of the gate. */
+__global__ void gated_norm(float *out, const float *z, struct be_delta d, int64_t vectors)
+{
+    int64_t i = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
+    int lane = threadIdx.x % 32;
+    if (i >= vectors)
+        return;
+    float *x = out + i * d.dv, sum = 0;
+    for (int k = lane; k < d.dv; k += 32)
+        sum += x[k] * x[k];
+    float by = rsqrtf(cu_warp_sum(sum) / (float)d.dv + d.eps);
+    for (int k = lane; k < d.dv; k += 32) {
+        float g = z[i * d.dv + k];
+        x[k] = x[k] * by * d.norm_w[k] * (g / (1 + expf(-g)));
+    }
+}
+
+void cu_delta_net(struct cu *c, float *out, const struct be_delta *d, float *u, const float *z,
+                  const float *bt, const float *at, const struct cu_delta_run *runs, int n_runs, int64_t T)
+{
+    int64_t cd = 2 * (int64_t)d->n_k_head * d->dk + (int64_t)d->n_v_head * d->dv;
+    if (c->failed != cudaSuccess || T == 0)
+        return;
+    conv<<<dim3((unsigned)((cd + 127) / 128), (unsigned)n_runs), 128, 0, c->stream>>>(u, *d, cd, runs);
+    int64_t vectors = T * 2 * d->n_k_head;
+    unit<<<(unsigned)((vectors + 3) / 4), 128, 0, c->stream>>>(u, *d, cd, vectors);
+    dim3 grid((unsigned)((d->dv + 31) / 32), (unsigned)d->n_v_head, (unsigned)n_runs);
+    if (d->dk <= 64)
+        recur<16><<<grid, 128, 0, c->stream>>>(out, u, bt, at, *d, cd, runs);
+    else if (d->dk <= 128)
+        recur<32><<<grid, 128, 0, c->stream>>>(out, u, bt, at, *d, cd, runs);
+    else
+        recur<64><<<grid, 128, 0, c->stream>>>(out, u, bt, at, *d, cd, runs);
+    vectors = T * d->n_v_head;
+    gated_norm<<<(unsigned)((vectors + 3) / 4), 128, 0, c->stream>>>(out, z, *d, vectors);
+    CU_LAUNCHED(c, "the delta rule");
+}

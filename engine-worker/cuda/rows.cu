@@ -1,0 +1,141 @@
+#include "cu_priv.cuh"
+
+/* Operations on rows that read and write each value once: what they cost is the memory that they move. */
+
+#define READY(c, T) ((c)->failed == cudaSuccess && (T) > 0)
+
+static unsigned blocks_of(int64_t n)
+{
+    return (unsigned)((n + 255) / 256);
+}
+
+__global__ void rmsnorm(float *y, const float *x, const float *w, int64_t n, float eps)
+{
+    const float *row = x + blockIdx.x * n;
+    float sum = 0;
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
+        sum += row[i] * row[i];
+    float by = rsqrtf(cu_block_sum(sum) / (float)n + eps);
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
+        y[blockIdx.x * n + i] = row[i] * by * w[i];
+}
+
+void cu_rmsnorm(struct cu *c, float *y, const float *x, const float *w, int64_t T, int64_t n, float eps)
+{
+    if (!READY(c, T))
+        return;
+    unsigned threads = n >= 1024 ? 512 : n > 128 ? 128 : 32;
+    rmsnorm<<<(unsigned)T, threads, 0, c->stream>>>(y, x, w, n, eps);
+    CU_LAUNCHED(c, "rmsnorm");
+}
+
+enum { ADD, BIAS, SCALE, CAP, SILU, GELU, ROW_GATE };
+
+template <int OP> __global__ void each_value(float *y, const float *x, float by, int64_t n, int64_t total)
+{
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= total)
+        return;
+    float v = y[i];
+    switch (OP) {
+    case ADD: v += x[i]; break;
+    case BIAS: v += x[i % n]; break;
+    case SCALE: v *= by; break;
+    case CAP: v = by * tanhf(v / by); break;
+    case SILU: v = v / (1 + expf(-v)) * x[i]; break;
+    case GELU: v = 0.5f * v * (1 + tanhf(0.79788456f * v * (1 + 0.044715f * v * v))) * x[i]; break;
+    case ROW_GATE: v *= 1 / (1 + expf(-x[i / n])); break;
+    }
+    y[i] = v;
+}
+
+template <int OP> static void each(struct cu *c, float *y, const float *x, float by, int64_t T, int64_t n)
+{
+    if (!READY(c, T * n))
+        return;
+    each_value<OP><<<blocks_of(T * n), 256, 0, c->stream>>>(y, x, by, n, T * n);
+    CU_LAUNCHED(c, "an operation on values");
+}
+
+void cu_add(struct cu *c, float *y, const float *x, int64_t T, int64_t n)
+{
+    each<ADD>(c, y, x, 0, T, n);
+}
+
+void cu_add_bias(struct cu *c, float *y, const float *bias, int64_t T, int64_t n)
+{
+    each<BIAS>(c, y, bias, 0, T, n);
+}
+
+void cu_scale(struct cu *c, float *x, float by, int64_t T, int64_t n)
+{
+    each<SCALE>(c, x, NULL, by, T, n);
+}
+
+void cu_softcap(struct cu *c, float *x, float cap, int64_t T, int64_t n)
+{
+    each<CAP>(c, x, NULL, cap, T, n);
+}
+
+void cu_silu_mul(struct cu *c, float *g, const float *u, int64_t T, int64_t n)
+{
+    each<SILU>(c, g, u, 0, T, n);
+}
+
+void cu_gelu_mul(struct cu *c, float *g, const float *u, int64_t T, int64_t n)
+{
+    each<GELU>(c, g, u, 0, T, n);
+}
+
+void cu_row_gate(struct cu *c, float *x, const float *g, int64_t T, int64_t n)
+{
+    each<ROW_GATE>(c, x, g, 0, T, n);
+}
+
+__global__ void sigmoid_gate(float *x, const float *g, int64_t g_stride, int64_t n, int64_t total)
+{
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < total)
+        x[i] *= 1 / (1 + expf(-g[i / n * g_stride + i % n]));
+}
+
+void cu_sigmoid_gate(struct cu *c, float *x, const float *g, int64_t g_stride, int64_t T, int64_t n)
+{
+    if (!READY(c, T * n))
+        return;
+    sigmoid_gate<<<blocks_of(T * n), 256, 0, c->stream>>>(x, g, g_stride, n, T * n);
+    CU_LAUNCHED(c, "a gate");
+}
+
+/* A thread turns one pair. Angles grow with the position: they are brought into one turn in double, so that far positions keep
+ * the float's whole precision, as on the CPU. */
+__global__ void rope(float *x, int64_t row_stride, int n_head, int64_t head_stride, int half,
+                     bool interleaved, const float *freq, float mscale, const int32_t *pos, int64_t total)
+{
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= total)
+        return;
+    int k = (int)(i % half), h = (int)(i / half % n_head);
+    int64_t t = i / half / n_head;
+    float *p = x + t * row_stride + h * head_stride, s, co;
+    float *a = p + (interleaved ? 2 * k : k), *b = p + (interleaved ? 2 * k + 1 : k + half);
+    double angle = (double)pos[t] * (double)freq[k];
+    angle -= rint(angle * 0.15915494309189535) * 6.283185307179586;
+    sincosf((float)angle, &s, &co);
+    s *= mscale;
+    co *= mscale;
+    float u = *a, v = *b;
+    *a = u * co - v * s;
+    *b = u * s + v * co;
+}
+
+void cu_rope(struct cu *c, float *x, int64_t T, int64_t row_stride, int n_head, int64_t head_stride,
+             const struct be_rope *r, const int32_t *pos)
+{
+    int64_t total = T * n_head * (r->n_rot / 2);
+    if (!READY(c, total))
+        return;
+    rope<<<blocks_of(total), 256, 0, c->stream>>>(x, row_stride, n_head, head_stride, r->n_rot / 2,
+                                                  r->interleaved, r->freq, r->mscale, pos, total);
+    CU_LAUNCHED(c, "rope");
+}

@@ -1,0 +1,503 @@
+/* Every CUDA operation beside the CPU's on fresh random inputs, odd sizes among them. Without a GPU the test says so and counts as
+ * skipped (exit code 77). */
+#include "cu.h"
+#include "test_util.h"
+
+static struct cu *gpu;
+static struct be *cpu;
+
+static void must(int rc, const struct vt_err *err)
+{
+    if (rc < 0)
+        fail_msg("%s", err->text);
+}
+
+static void *device_bytes(size_t n)
+{
+    struct vt_err err;
+    void *p;
+    must(cu_alloc(gpu, &p, n, &err), &err);
+    return p;
+}
+
+static void *to_device(const void *host, size_t n)
+{
+    void *p = device_bytes(n);
+    cu_write(gpu, p, host, n);
+    return p;
+}
+
+static float *floats_to_device(const float *x, int64_t n)
+{
+    return to_device(x, (size_t)n * sizeof *x);
+}
+
+/* Room whose bytes are NaN until something is written. */
+static float *poisoned(int64_t n)
+{
+    float *host = malloc((size_t)n * sizeof *host), *p;
+    memset(host, 0xff, (size_t)n * sizeof *host);
+    p = floats_to_device(host, n);
+    free(host);
+    return p;
+}
+
+static float *from_device(const float *p, int64_t n)
+{
+    struct vt_err err;
+    float *x = malloc((size_t)n * sizeof *x);
+    must(cu_read(gpu, x, p, (size_t)n * sizeof *x, &err), &err);
+    return x;
+}
+
+/* ‖got - want‖ / ‖want‖; NaN fails. */
+static void near(const char *what, const float *got, const float *want, int64_t n, double bound)
+{
+    double diff = 0, all = 0;
+    for (int64_t i = 0; i < n; i++) {
+        diff += ((double)got[i] - (double)want[i]) * ((double)got[i] - (double)want[i]);
+        all += (double)want[i] * (double)want[i];
+    }
+    double rel = sqrt(diff / (all > 0 ? all : 1));
+    if (!(rel <= bound))
+        fail_msg("%s: relative error %g, at most %g is allowed", what, rel, bound);
+}
+
+/* Compares a device array with a host one and gives both back. */
+static void settle(const char *what, float *device, float *want, int64_t n, double bound)
+{
+    float *got = from_device(device, n);
+    near(what, got, want, n, bound);
+    cu_release(gpu, device);
+    free(got);
+    free(want);
+}
+
+/* ---- weights ---- */
+
+static uint8_t *random_weight(uint32_t type, int64_t n_in, int64_t n_out)
+{
+    size_t row = ggml_row_bytes(type, (uint64_t)n_in), n = row * (size_t)n_out;
+    uint8_t *w = malloc(n);
+    if (type == GT_F32 || type == GT_F16 || type == GT_BF16) {
+        for (int64_t i = 0; i < n_in * n_out; i++) {
+            float v = rng_normal() * 0.05f;
+            uint32_t bits;
+            memcpy(&bits, &v, 4);
+            uint16_t h = type == GT_F16 ? be_f32_to_f16(v) : (uint16_t)(bits >> 16);
+            if (type == GT_F32)
+                memcpy(w + 4 * i, &v, 4);
+            else
+                memcpy(w + 2 * i, &h, 2);
+        }
+        return w;
+    }
+    for (size_t i = 0; i < n; i++)
+        w[i] = (uint8_t)rng();
+    /* every scale a small positive f16 */
+    size_t block = type == GT_Q8_0   ? 34
+                   : type == GT_Q4_0 ? 18
+                   : type == GT_Q4_K ? 144
+                   : type == GT_Q5_K ? 176
+                                     : 210;
+    for (size_t b = 0; b + block <= n; b += block) {
+        uint16_t d = be_f32_to_f16(0.001f + 0.01f * fabsf(rng_uniform())),
+                 m = be_f32_to_f16(0.01f * fabsf(rng_uniform()));
+        memcpy(w + b + (type == GT_Q6_K ? 208 : 0), &d, 2);
+        if (type == GT_Q4_K || type == GT_Q5_K)
+            memcpy(w + b + 2, &m, 2);
+    }
+    return w;
+}
+
+static void one_matmul(uint32_t type, int64_t n_in, int64_t n_out, int64_t T, double few, double many)
+{
+    struct vt_err err;
+    struct cu_weight dw;
+    uint8_t *bytes = random_weight(type, n_in, n_out);
+    struct be_weight w = {.type = type, .n_in = n_in, .n_out = n_out, .data = bytes};
+    float *x = rng_floats(T * n_in, 1), *want = malloc((size_t)(T * n_out) * sizeof *want);
+    float *row = malloc((size_t)n_in * sizeof *row);
+    for (int64_t r = 0; r < n_out; r++) {
+        be_get_row(cpu, row, &w, r);
+        for (int64_t t = 0; t < T; t++) {
+            double s = 0;
+            for (int64_t i = 0; i < n_in; i++)
+                s += (double)row[i] * (double)x[t * n_in + i];
+            want[t * n_out + r] = (float)s;
+        }
+    }
+    must(cu_weight_new(gpu, &dw, &w, &err), &err);
+    float *dx = floats_to_device(x, T * n_in), *dy = poisoned(T * n_out);
+    cu_matmul(gpu, dy, &dw, dx, T);
+    char what[128];
+    snprintf(what, sizeof what, "%s [%lld x %lld] times %lld rows", ggml_type_name(type), (long long)n_in,
+             (long long)n_out, (long long)T);
+    settle(what, dy, want, T * n_out, T <= CU_VEC_ROWS ? few : many);
+
+    /* the rows themselves: exact but for one rounding */
+    uint32_t ids[3] = {0, (uint32_t)(n_out - 1), (uint32_t)(n_out / 2)};
+    uint32_t *dids = to_device(ids, sizeof ids);
+    float *rows = poisoned(3 * n_in), *exact = malloc((size_t)(3 * n_in) * sizeof *exact);
+    cu_get_rows(gpu, rows, &dw, dids, 3);
+    for (int i = 0; i < 3; i++)
+        be_get_row(cpu, exact + i * n_in, &w, ids[i]);
+    settle(what, rows, exact, 3 * n_in, 1e-6);
+    cu_release(gpu, dids);
+    cu_release(gpu, dx);
+    cu_weight_free(gpu, &dw);
+    free(row);
+    free(x);
+    free(bytes);
+}
+
+static void matmuls(void **state)
+{
+    static const uint32_t types[] = {GT_Q8_0, GT_Q4_0, GT_Q4_K, GT_Q5_K, GT_Q6_K, GT_F32, GT_F16, GT_BF16};
+    static const int64_t rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 33, 64, 130};
+    for (size_t k = 0; k < sizeof types / sizeof types[0]; k++) {
+        bool floats = types[k] == GT_F32 || types[k] == GT_F16 || types[k] == GT_BF16;
+        bool small = types[k] == GT_Q8_0 || types[k] == GT_Q4_0 || floats;
+        /* int8 activations are within half a step of 127, f16 within 2^-11; K types amplify by what their minima cancel */
+        double few = floats ? 1e-5 : 1.5e-2, many = 3e-3;
+        for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+            one_matmul(types[k], 256 * (1 + rng_below(5)), 1 + rng_below(200), rows[i], few, many);
+            if (small)
+                one_matmul(types[k], 32 * (1 + rng_below(40)), 1 + rng_below(200), rows[i], few, many);
+        }
+    }
+}
+
+/* A row's result does not depend on its neighbours, as long as the number of rows stays on one side of CU_VEC_ROWS. */
+static void neighbours_change_nothing(void **state)
+{
+    enum { N = 1024, OUT = 130 };
+    struct vt_err err;
+    struct cu_weight dw;
+    uint8_t *bytes = random_weight(GT_Q4_K, N, OUT);
+    struct be_weight w = {.type = GT_Q4_K, .n_in = N, .n_out = OUT, .data = bytes};
+    float *x = rng_floats(100 * N, 1), *dx = floats_to_device(x, 100 * N), *dy = poisoned(100 * OUT);
+    must(cu_weight_new(gpu, &dw, &w, &err), &err);
+    cu_matmul(gpu, dy, &dw, dx, 8);
+    float *eight = from_device(dy, 8 * OUT);
+    cu_matmul(gpu, dy, &dw, dx + 3 * N, 1);
+    float *one = from_device(dy, OUT);
+    assert_memory_equal(one, eight + 3 * OUT, OUT * sizeof *one);
+    cu_matmul(gpu, dy, &dw, dx, 100);
+    float *hundred = from_device(dy, 100 * OUT);
+    cu_matmul(gpu, dy, &dw, dx + 40 * N, 9);
+    float *nine = from_device(dy, 9 * OUT);
+    assert_memory_equal(nine, hundred + 40 * OUT, 9 * OUT * sizeof *nine);
+    cu_weight_free(gpu, &dw);
+    cu_release(gpu, dx);
+    cu_release(gpu, dy);
+    free(eight);
+    free(one);
+    free(hundred);
+    free(nine);
+    free(bytes);
+    free(x);
+}
+
+/* Activations far beyond what f16 holds. */
+static void large_activations(void **state)
+{
+    enum { N = 512, OUT = 64, T = 20 };
+    struct vt_err err;
+    struct cu_weight dw;
+    uint8_t *bytes = random_weight(GT_Q8_0, N, OUT);
+    struct be_weight w = {.type = GT_Q8_0, .n_in = N, .n_out = OUT, .data = bytes};
+    float *x = rng_floats(T * N, 3e6f), *want = malloc(T * OUT * sizeof *want);
+    be_matmul(cpu, want, &w, x, T);
+    must(cu_weight_new(gpu, &dw, &w, &err), &err);
+    float *dx = floats_to_device(x, T * N), *dy = poisoned(T * OUT);
+    cu_matmul(gpu, dy, &dw, dx, T);
+    settle("large activations", dy, want, T * OUT, 1.5e-2);
+    cu_weight_free(gpu, &dw);
+    cu_release(gpu, dx);
+    free(bytes);
+    free(x);
+}
+
+/* ---- rows ---- */
+
+static float *copy_of(const float *x, int64_t n)
+{
+    float *y = malloc((size_t)n * sizeof *y);
+    memcpy(y, x, (size_t)n * sizeof *y);
+    return y;
+}
+
+static void row_operations(void **state)
+{
+    for (int round = 0; round < 20; round++) {
+        int64_t T = 1 + rng_below(40), n = 1 + rng_below(3000), all = T * n;
+        float *x = rng_floats(all, 2), *u = rng_floats(all, 2), *w = rng_floats(n, 1), *g = rng_floats(T, 1);
+        float *dw = floats_to_device(w, n), *du = floats_to_device(u, all), *dg = floats_to_device(g, T);
+        float *want, *d;
+#define CHECK(what, bound, on_cpu, on_gpu)                                                                   \
+    want = copy_of(x, all);                                                                                  \
+    d = floats_to_device(x, all);                                                                            \
+    on_cpu;                                                                                                  \
+    on_gpu;                                                                                                  \
+    settle(what, d, want, all, bound)
+        CHECK("rmsnorm", 1e-6, be_rmsnorm(cpu, want, want, w, T, n, 1e-6f),
+              cu_rmsnorm(gpu, d, d, dw, T, n, 1e-6f));
+        CHECK("add", 0, be_add(cpu, want, u, T, n), cu_add(gpu, d, du, T, n));
+        CHECK("bias", 0, be_add_bias(cpu, want, w, T, n), cu_add_bias(gpu, d, dw, T, n));
+        CHECK("scale", 0, be_scale(cpu, want, 1.7f, T, n), cu_scale(gpu, d, 1.7f, T, n));
+        CHECK("softcap", 1e-6, be_softcap(cpu, want, 3, T, n), cu_softcap(gpu, d, 3, T, n));
+        CHECK("silu", 1e-6, be_silu_mul(cpu, want, u, T, n), cu_silu_mul(gpu, d, du, T, n));
+        CHECK("gelu", 1e-6, be_gelu_mul(cpu, want, u, T, n), cu_gelu_mul(gpu, d, du, T, n));
+        CHECK("row gate", 1e-6, be_row_gate(cpu, want, g, T, n), cu_row_gate(gpu, d, dg, T, n));
+        CHECK("sigmoid gate", 1e-6, be_sigmoid_gate(cpu, want, u, n, T, n),
+              cu_sigmoid_gate(gpu, d, du, n, T, n));
+        cu_release(gpu, dw);
+        cu_release(gpu, du);
+        cu_release(gpu, dg);
+        free(x);
+        free(u);
+        free(w);
+        free(g);
+    }
+}
+
+static void rotary(void **state)
+{
+    for (int round = 0; round < 20; round++) {
+        int heads = 1 + (int)rng_below(8), d = 2 * (8 + (int)rng_below(60)),
+            rot = 2 * (1 + (int)rng_below(d / 2));
+        int64_t T = 1 + rng_below(20), all = T * heads * d;
+        float *x = rng_floats(all, 1), freq[128];
+        int32_t pos[20];
+        for (int i = 0; i < rot / 2; i++)
+            freq[i] = powf(1e4f, -2.0f * (float)i / (float)rot);
+        for (int64_t t = 0; t < T; t++)
+            pos[t] = (int32_t)rng_below(100000);
+        struct be_rope r = {.n_rot = rot, .interleaved = round % 2, .freq = freq, .mscale = 1.1f}, dr = r;
+        int32_t *dpos = to_device(pos, sizeof pos);
+        dr.freq = floats_to_device(freq, rot / 2);
+        float *want = copy_of(x, all), *dx = floats_to_device(x, all);
+        be_rope(cpu, want, T, heads * d, heads, d, &r, pos);
+        cu_rope(gpu, dx, T, heads * d, heads, d, &dr, dpos);
+        settle("rope", dx, want, all, 1e-6);
+        cu_release(gpu, dpos);
+        cu_release(gpu, (void *)dr.freq);
+        free(x);
+    }
+}
+
+/* ---- attention ---- */
+
+#define RUNS 3
+
+static void one_attention(struct be_attn a, int32_t depth)
+{
+    int64_t rows[RUNS] = {1, 1 + rng_below(40), 1}, T = 0;
+    int32_t pos0[RUNS] = {depth, (int32_t)rng_below(600), 0};
+    struct be_attn_run runs[RUNS];
+    struct cu_attn_run druns[RUNS];
+    int32_t row_run[64], max_pos = 0;
+    size_t kb = (size_t)a.n_kv_head * BE_PAGE * (size_t)a.d * 2,
+           vb = (size_t)a.n_kv_head * BE_PAGE * (size_t)a.dv * 2;
+    void *owned[RUNS * 4];
+    uint16_t **tables[RUNS];
+    int n_pages[RUNS];
+    for (int r = 0; r < RUNS; r++) {
+        n_pages[r] = (int)((pos0[r] + rows[r] + BE_PAGE - 1) / BE_PAGE);
+        uint16_t **host = tables[r] = malloc(2 * (size_t)n_pages[r] * sizeof *host);
+        uint16_t **device = malloc(2 * (size_t)n_pages[r] * sizeof *device);
+        uint16_t *kall = malloc(kb * (size_t)n_pages[r]), *vall = malloc(vb * (size_t)n_pages[r]);
+        for (size_t i = 0; i < kb / 2 * (size_t)n_pages[r]; i++)
+            kall[i] = be_f32_to_f16(rng_normal());
+        for (size_t i = 0; i < vb / 2 * (size_t)n_pages[r]; i++)
+            vall[i] = be_f32_to_f16(rng_normal());
+        uint16_t *dk = to_device(kall, kb * (size_t)n_pages[r]),
+                 *dv = to_device(vall, vb * (size_t)n_pages[r]);
+        for (int p = 0; p < n_pages[r]; p++) {
+            host[p] = kall + kb / 2 * (size_t)p;
+            host[n_pages[r] + p] = vall + vb / 2 * (size_t)p;
+            device[p] = dk + kb / 2 * (size_t)p;
+            device[n_pages[r] + p] = dv + vb / 2 * (size_t)p;
+        }
+        uint16_t **dtable = to_device(device, 2 * (size_t)n_pages[r] * sizeof *device);
+        free(device);
+        runs[r] = (struct be_attn_run){T, rows[r], pos0[r], host, host + n_pages[r]};
+        druns[r] = (struct cu_attn_run){T, rows[r], pos0[r], dtable, dtable + n_pages[r]};
+        owned[4 * r] = dk;
+        owned[4 * r + 1] = dv;
+        owned[4 * r + 2] = dtable;
+        owned[4 * r + 3] = kall;
+        for (int64_t i = 0; i < rows[r]; i++)
+            row_run[T++] = r;
+        if (pos0[r] + rows[r] - 1 > max_pos)
+            max_pos = pos0[r] + (int32_t)rows[r] - 1;
+    }
+    float *q = rng_floats(T * a.n_head * a.d, 1), *k = rng_floats(T * a.n_kv_head * a.d, 1);
+    float *v = rng_floats(T * a.n_kv_head * a.dv, 1),
+          *want = malloc((size_t)(T * a.n_head * a.dv) * sizeof *want);
+    struct cu_attn_run *dr = to_device(druns, sizeof druns);
+    int32_t *drow = to_device(row_run, sizeof row_run);
+    float *dq = floats_to_device(q, T * a.n_head * a.d), *dk = floats_to_device(k, T * a.n_kv_head * a.d);
+    float *dv = floats_to_device(v, T * a.n_kv_head * a.dv), *dout = poisoned(T * a.n_head * a.dv);
+    for (int r = 0; r < RUNS; r++)
+        be_kv_write(cpu, &a, &runs[r], k + runs[r].row0 * a.n_kv_head * a.d,
+                    v + runs[r].row0 * a.n_kv_head * a.dv);
+    be_attention(cpu, want, q, &a, runs, RUNS);
+    cu_kv_write(gpu, &a, dr, drow, dk, dv, T);
+    cu_attention(gpu, dout, dq, &a, dr, drow, T, max_pos);
+    char what[160];
+    snprintf(what, sizeof what, "attention: %d heads, %d of keys, d %d, dv %d, window %d, cap %g, depth %d",
+             a.n_head, a.n_kv_head, a.d, a.dv, a.window, (double)a.softcap, depth);
+    settle(what, dout, want, T * a.n_head * a.dv, 2e-3);
+    for (int r = 0; r < RUNS; r++) {
+        for (int i = 0; i < 3; i++)
+            cu_release(gpu, owned[4 * r + i]);
+        free(owned[4 * r + 3]);
+        free(tables[r][n_pages[r]]);
+        free(tables[r]);
+    }
+    cu_release(gpu, dr);
+    cu_release(gpu, drow);
+    cu_release(gpu, dq);
+    cu_release(gpu, dk);
+    cu_release(gpu, dv);
+    free(q);
+    free(k);
+    free(v);
+}
+
+static void attention(void **state)
+{
+    static const struct be_attn shapes[] = {
+        {.n_head = 4, .n_kv_head = 1, .d = 64, .dv = 64},
+        {.n_head = 32, .n_kv_head = 8, .d = 128, .dv = 128},
+        {.n_head = 16, .n_kv_head = 8, .d = 128, .dv = 128},
+        {.n_head = 8, .n_kv_head = 8, .d = 96, .dv = 96},
+        {.n_head = 16, .n_kv_head = 2, .d = 256, .dv = 256},
+        {.n_head = 24, .n_kv_head = 1, .d = 128, .dv = 64},
+        {.n_head = 4, .n_kv_head = 1, .d = 256, .dv = 256, .window = 512},
+        {.n_head = 8, .n_kv_head = 4, .d = 64, .dv = 64, .window = 37},
+        {.n_head = 8, .n_kv_head = 4, .d = 128, .dv = 128, .softcap = 20},
+        {.n_head = 2, .n_kv_head = 1, .d = 512, .dv = 512},
+    };
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++) {
+        struct be_attn a = shapes[i];
+        a.scale = 1 / sqrtf((float)a.d);
+        one_attention(a, 0);
+        one_attention(a, 255);
+        one_attention(a, 256);
+        one_attention(a, (int32_t)rng_below(5000));
+    }
+}
+
+/* ---- delta ---- */
+
+static void one_delta(int nk, int nv, int dk, int dv, bool grouped)
+{
+    enum { TAPS = 4 };
+    int64_t cd = 2 * nk * dk + nv * dv, rows[2] = {1, 1 + rng_below(60)}, T = rows[0] + rows[1];
+    float *w = rng_floats(cd * TAPS, 0.5f), *dt = rng_floats(nv, 1), *a = rng_floats(nv, 1),
+          *norm = rng_floats(dv, 1);
+    for (int i = 0; i < nv; i++)
+        a[i] = -fabsf(a[i]) - 0.01f;
+    struct be_delta d = {nk, nv, dk, dv, TAPS, grouped, 1e-6f, w, dt, a, norm}, dd = d;
+    int64_t n_state = (int64_t)be_delta_state_floats(&d);
+    dd.conv_w = floats_to_device(w, cd * TAPS);
+    dd.dt_bias = floats_to_device(dt, nv);
+    dd.a = floats_to_device(a, nv);
+    dd.norm_w = floats_to_device(norm, dv);
+    float *u = rng_floats(T * cd, 1), *z = rng_floats(T * nv * dv, 1), *bt = rng_floats(T * nv, 1),
+          *at = rng_floats(T * nv, 1);
+    float *s[2], *ds[2], *want = malloc((size_t)(T * nv * dv) * sizeof *want);
+    struct be_delta_run runs[2];
+    struct cu_delta_run druns[2];
+    for (int r = 0; r < 2; r++) {
+        s[r] = rng_floats(n_state, 0.3f);
+        ds[r] = floats_to_device(s[r], n_state);
+        runs[r] = (struct be_delta_run){r ? rows[0] : 0, rows[r], s[r]};
+        druns[r] = (struct cu_delta_run){r ? rows[0] : 0, rows[r], ds[r]};
+    }
+    float *du = floats_to_device(u, T * cd), *dz = floats_to_device(z, T * nv * dv),
+          *dbt = floats_to_device(bt, T * nv);
+    float *dat = floats_to_device(at, T * nv), *dout = poisoned(T * nv * dv);
+    struct cu_delta_run *dr = to_device(druns, sizeof druns);
+    cu_delta_net(gpu, dout, &dd, du, dz, dbt, dat, dr, 2, T);
+    be_delta_net(cpu, want, &d, u, z, bt, at, runs, 2);
+    settle("delta net", dout, want, T * nv * dv, 2e-4);
+    for (int r = 0; r < 2; r++)
+        settle("state of the delta net", ds[r], s[r], n_state, 2e-4);
+    cu_release(gpu, (void *)dd.conv_w);
+    cu_release(gpu, (void *)dd.dt_bias);
+    cu_release(gpu, (void *)dd.a);
+    cu_release(gpu, (void *)dd.norm_w);
+    cu_release(gpu, du);
+    cu_release(gpu, dz);
+    cu_release(gpu, dbt);
+    cu_release(gpu, dat);
+    cu_release(gpu, dr);
+    free(w);
+    free(dt);
+    free(a);
+    free(norm);
+    free(u);
+    free(z);
+    free(bt);
+    free(at);
+}
+
+static void delta(void **state)
+{
+    one_delta(1, 1, 64, 64, false);
+    one_delta(2, 4, 128, 128, false);
+    one_delta(2, 4, 128, 128, true);
+    one_delta(16, 32, 128, 128, true);
+    one_delta(2, 2, 40, 24, false);
+    one_delta(1, 2, 256, 96, false);
+}
+
+/* Too much memory is refused with figures, and the device still works. */
+static void memory_is_refused(void **state)
+{
+    struct vt_err err;
+    void *p;
+    assert_int_equal(cu_alloc(gpu, &p, (size_t)1 << 50, &err), -1);
+    assert_int_equal(err.code, VT_E_DEVICE_MEM);
+    assert_non_null(strstr(err.text, "MiB"));
+    one_matmul(GT_Q8_0, 64, 10, 2, 1.5e-2, 3e-3);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(matmuls),
+        cmocka_unit_test(neighbours_change_nothing),
+        cmocka_unit_test(large_activations),
+        cmocka_unit_test(row_operations),
+        cmocka_unit_test(rotary),
+        cmocka_unit_test(attention),
+        cmocka_unit_test(delta),
+        cmocka_unit_test(memory_is_refused),
+    };
+    struct be_pool *pool;
+    struct vt_err err;
+    if (cu_count() == 0) {
+        printf("skipped: there is no GPU\n");
+        return 77;
+    }
+    rng_init();
+    if (be_pool_new(&pool, 0, &err) < 0 || be_new(&cpu, pool, -1, &err) < 0 ||
+        be_reserve(cpu, 256, 4096, &err) < 0 || cu_new(&gpu, 0, 256, 4096, &err) < 0) {
+        fprintf(stderr, "%s\n", err.text);
+        return 1;
+    }
+    int failed = cmocka_run_group_tests_name("cuda", tests, NULL, NULL);
+    if (cu_sync(gpu, &err) < 0) {
+        fprintf(stderr, "%s\n", err.text);
+        failed++;
+    }
+    cu_free(gpu);
+    be_free(cpu);
+    be_pool_free(pool);
+    return failed;
+}

@@ -1,0 +1,137 @@
+#include "blocks.cuh"
+
+/* Bytes of each plane for one row. */
+static bool plane_bytes(uint32_t type, int64_t n, int64_t bytes[4])
+{
+    bytes[0] = bytes[1] = bytes[2] = bytes[3] = 0;
+    switch (type) {
+    case GT_F32: bytes[0] = 4 * n; return true;
+    case GT_F16:
+    case GT_BF16: bytes[0] = 2 * n; return true;
+    case GT_Q8_0:
+        bytes[0] = n;
+        bytes[2] = n / 16;
+        return n % 32 == 0;
+    case GT_Q4_0:
+        bytes[0] = n / 2;
+        bytes[2] = n / 16;
+        return n % 32 == 0;
+    case GT_Q4_K: bytes[0] = n / 256 * 144; return n % 256 == 0;
+    case GT_Q5_K: bytes[0] = n / 256 * 176; return n % 256 == 0;
+    case GT_Q6_K:
+        bytes[0] = n / 2;
+        bytes[1] = n / 4;
+        bytes[2] = n / 16;
+        bytes[3] = n / 128;
+        return n % 256 == 0;
+    default: return false;
+    }
+}
+
+bool cu_type_ok(uint32_t type, int64_t n_in)
+{
+    int64_t bytes[4];
+    return plane_bytes(type, n_in, bytes);
+}
+
+static size_t aligned(size_t n)
+{
+    return (n + 255) / 256 * 256;
+}
+
+size_t cu_weight_bytes(uint32_t type, int64_t n_in, int64_t n_out)
+{
+    int64_t row[4];
+    size_t total = 0;
+    if (!plane_bytes(type, n_in, row))
+        return 0;
+    for (int i = 0; i < 4; i++)
+        total += aligned((size_t)(row[i] * n_out));
+    return total;
+}
+
+/* One block of the file to its planes; a thread moves two bytes. `at` is the place in the block, given to plane `to` at
+ * `place` within the block's share of that plane. */
+struct part {
+    int at, bytes, to;
+};
+struct cuts {
+    int block, n;
+    struct part part[4];
+};
+
+__global__ void spread(uint8_t *p0, uint8_t *p1, uint8_t *p2, uint8_t *p3, const uint8_t *src,
+                       struct cuts cuts, int64_t n_blocks)
+{
+    int halves = cuts.block / 2;
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= n_blocks * halves)
+        return;
+    int64_t b = i / halves;
+    int at = 2 * (int)(i % halves);
+    uint8_t *plane[4] = {p0, p1, p2, p3};
+    for (int k = 0; k < cuts.n; k++) {
+        const struct part q = cuts.part[k];
+        if (at >= q.at && at < q.at + q.bytes)
+            *(uint16_t *)(plane[q.to] + b * q.bytes + at - q.at) =
+                *(const uint16_t *)(src + b * cuts.block + at);
+    }
+}
+
+static bool cuts_of(uint32_t type, struct cuts *c)
+{
+    switch (type) {
+    case GT_Q8_0: *c = {34, 2, {{2, 32, 0}, {0, 2, 2}}}; return true;
+    case GT_Q4_0: *c = {18, 2, {{2, 16, 0}, {0, 2, 2}}}; return true;
+    case GT_Q6_K: *c = {210, 4, {{0, 128, 0}, {128, 64, 1}, {192, 16, 2}, {208, 2, 3}}}; return true;
+    default: return false;
+    }
+}
+
+int cu_weight_new(struct cu *c, struct cu_weight *out, const struct be_weight *w, struct vt_err *err)
+{
+    int64_t row[4];
+    struct cuts cuts;
+    size_t raw = (size_t)(ggml_row_bytes(w->type, (uint64_t)w->n_in) * (uint64_t)w->n_out);
+    void *staged = NULL;
+    *out = (struct cu_weight){};
+    if (!plane_bytes(w->type, w->n_in, row))
+        return vt_fail(err, VT_E_CAPABILITY,
+                       "weights of type %s with rows of %lld values do not run on the GPU",
+                       ggml_type_name(w->type), (long long)w->n_in);
+    if (cu_alloc(c, &out->memory, cu_weight_bytes(w->type, w->n_in, w->n_out), err) < 0)
+        return -1;
+    uint8_t *at = (uint8_t *)out->memory, *plane[4];
+    for (int i = 0; i < 4; i++) {
+        plane[i] = at;
+        out->plane[i] = at;
+        at += aligned((size_t)(row[i] * w->n_out));
+    }
+    out->type = w->type;
+    out->n_in = w->n_in;
+    out->n_out = w->n_out;
+    if (!cuts_of(w->type, &cuts)) {
+        cu_write(c, plane[0], w->data, raw);
+        return cu_sync(c, err);
+    }
+    if (cu_alloc(c, &staged, raw, err) < 0) {
+        cu_weight_free(c, out);
+        return -1;
+    }
+    cu_write(c, staged, w->data, raw);
+    int64_t n = (int64_t)(raw / (size_t)cuts.block), work = n * (cuts.block / 2);
+    if (c->failed == cudaSuccess) {
+        spread<<<(unsigned)((work + 255) / 256), 256, 0, c->stream>>>(plane[0], plane[1], plane[2], plane[3],
+                                                                      (const uint8_t *)staged, cuts, n);
+        CU_LAUNCHED(c, "rearranging a weight");
+    }
+    int rc = cu_sync(c, err);
+    cu_release(c, staged);
+    return rc;
+}
+
+void cu_weight_free(struct cu *c, struct cu_weight *w)
+{
+    cu_release(c, w->memory);
+    *w = (struct cu_weight){};
+}
