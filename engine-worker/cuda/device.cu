@@ -32,7 +32,7 @@ int cu_facts(struct cu_facts *out, int device, struct vt_err *err)
     if (e != cudaSuccess)
         return lost(err, device, e, "its properties");
     memset(out, 0, sizeof *out);
-    snprintf(out->name, sizeof out->name, "%s", p.name);
+    snprintf(out->name, sizeof out->name, "%.127s", p.name);
     const unsigned char *u = (const unsigned char *)p.uuid.bytes;
     int at = 0;
     for (int i = 0; i < 16; i++)
