@@ -33,13 +33,12 @@ struct be_x {
 };
 
 /* Quantized weight types, each with its own kernel. */
-#define BE_CODED_TYPES(T)                                                                                    \
-    T(Q8_0)                                                                                                  \
-    T(Q4_0)                                                                                                  \
-    T(Q4_K)                                                                                                  \
-    T(Q5_K) T(Q6_K) T(Q4_1) T(Q5_0) T(Q5_1) T(Q8_1) T(Q1_0) T(Q2_0) T(IQ4_NL) T(MXFP4) T(NVFP4) T(Q2_K)      \
-        T(Q3_K) T(Q8_K) T(IQ4_XS) T(IQ2_XXS) T(IQ2_XS) T(IQ2_S) T(IQ3_XXS) T(IQ3_S) T(IQ1_S) T(IQ1_M)        \
-            T(TQ1_0) T(TQ2_0)
+/* clang-format off */ /* it never settles on this list */
+#define BE_CODED_TYPES(T) \
+    T(Q8_0) T(Q4_0) T(Q4_K) T(Q5_K) T(Q6_K) T(Q4_1) T(Q5_0) T(Q5_1) T(Q8_1) T(Q1_0) T(Q2_0) T(IQ4_NL) T(MXFP4) \
+    T(NVFP4) T(Q2_K) T(Q3_K) T(Q8_K) T(IQ4_XS) T(IQ2_XXS) T(IQ2_XS) T(IQ2_S) T(IQ3_XXS) T(IQ3_S) T(IQ1_S) \
+    T(IQ1_M) T(TQ1_0) T(TQ2_0)
+/* clang-format on */
 
 /* Which kernel reads a type. */
 enum be_mm_kind {

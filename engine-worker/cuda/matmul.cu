@@ -250,14 +250,14 @@ void cu_matmul(struct cu *c, float *y, const struct cu_weight *w, const float *x
 #define QUANT_CASE(t)                                                                                        \
     case t:                                                                                                  \
         if (few)                                                                                             \
-            vec<t>(c, y, w, x, T);                                                                     \
+            vec<t>(c, y, w, x, T);                                                                           \
         else                                                                                                 \
             tiles<t, true>(c, y, w, T);                                                                      \
         break;
 #define FLOAT_CASE(t)                                                                                        \
     case t:                                                                                                  \
         if (few)                                                                                             \
-            vec<t>(c, y, w, x, T);                                                                    \
+            vec<t>(c, y, w, x, T);                                                                           \
         else                                                                                                 \
             tiles<t, false>(c, y, w, T);                                                                     \
         break;
