@@ -1,6 +1,7 @@
 #include "chat_prompt.h"
 
 #include "params.h"
+#include "tool_text.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -230,7 +231,9 @@ static json_t *variables(const struct model *mod, const json_t *body, json_t **p
     if (field_bool(body, "add_generation_prompt", &generate, e) < 0 || take_prefill(list, prefill, e))
         goto fail;
     json_object_set_new(vars, "add_generation_prompt", json_boolean(generate || *prefill));
-    if (add_tools(vars, body, e) || add_thinking(vars, body, e))
+    if (add_tools(vars, body, e) ||
+        (!mod->caps.tools && tool_text_write(list, json_object_get(vars, "tools"), &mod->caps, e)) ||
+        add_thinking(vars, body, e))
         goto fail;
     return vars;
 fail:
