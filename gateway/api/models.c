@@ -128,7 +128,12 @@ void api_props(struct gateway *gw, struct http_req *r)
     json_object_set_new(o, "endpoint_props", json_false());
     json_object_set_new(o, "endpoint_metrics", json_true());
     json_object_set_new(o, "chat_template", json_string(m->tmpl_text ? m->tmpl_text : ""));
-    json_object_set_new(o, "chat_template_caps", json_object());
+    json_object_set_new(o, "chat_template_caps",
+                        json_pack("{s:b, s:b, s:b, s:b, s:b, s:b}", "supports_system_role", m->caps.system,
+                                  "supports_tools", m->caps.tools, "supports_tool_calls", m->caps.tool_calls,
+                                  "supports_object_arguments", m->caps.object_arguments,
+                                  "supports_string_content", !m->caps.parts_only, "supports_typed_content",
+                                  m->caps.parts_only));
     json_object_set_new(o, "bos_token", token_text(gw, tok_bos(m->tok)));
     json_object_set_new(o, "eos_token", token_text(gw, tok_eos(m->tok)));
     json_object_set_new(o, "build_info", json_string(gw->build));

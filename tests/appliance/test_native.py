@@ -73,6 +73,7 @@ def test_props(app):
     assert p['total_slots'] == 4
     assert p['default_generation_settings']['n_ctx'] == 1024 and p['n_ctx'] == 1024
     assert 'im_start' in p['chat_template']
+    assert p['chat_template_caps']['supports_system_role'] and p['chat_template_caps']['supports_tools']
 
 
 def test_slots(app):
