@@ -212,7 +212,7 @@ static int make_prompt(struct draft *d, struct api_err *e)
     if (chat_prompt_make(&p, d, e))
         return -1;
     d->o.think_open = d->o.think && p.open_think;
-    bool thinks = p.open_think;
+    const char *think_close = p.open_think ? d->model->think->close : NULL;
     int r = draft_too_long(d, p.t.len, "messages", e);
     if (r == 0)
         r = chat_prompt_encode(&p, d->model, &ids, e);
@@ -223,7 +223,7 @@ static int make_prompt(struct draft *d, struct api_err *e)
             r = api_fail(e, 500, NULL, "out of memory");
     }
     if (r == 0)
-        r = constrain_finish(&d->p.constrain, thinks, e);
+        r = constrain_finish(&d->p.constrain, think_close, e);
     if (r) {
         tok_ids_fini(&ids);
         return -1;
