@@ -1,7 +1,10 @@
 #include "link.h"
 
+#include "build_id.h"
+
 #include <errno.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -25,6 +28,14 @@ static int read_nonce(uint8_t nonce[VT_NONCE_LEN], struct vt_err *err)
     }
     close(VT_NONCE_FD);
     return 0;
+}
+
+bool vt_told_version(int argc, char **argv, const char *program)
+{
+    if (argc != 2 || strcmp(argv[1], "--version") != 0)
+        return false;
+    printf("%s %s\n", program, VT_BUILD_ID);
+    return true;
 }
 
 static int set_key(struct vt_config *cfg, char *text, struct vt_err *err)

@@ -31,6 +31,8 @@ struct vt_child_args {
 /* Parses argv, applies every --set to cfg (origin "command line"), reads the nonce from descriptor 3 and closes it. A
  * nonce that does not come within 5 s is an error. */
 int vt_child_args(struct vt_child_args *a, int argc, char **argv, struct vt_config *cfg, struct vt_err *err);
+/* Whether --version is all that was said; then it is answered on standard output. */
+bool vt_told_version(int argc, char **argv, const char *program);
 
 struct vt_child;
 struct vt_link; /* one data link (d.*, k.*, s.*) of this process */

@@ -328,6 +328,8 @@ int main(int argc, char **argv)
     struct vt_err err;
     sigset_t set;
     int code;
+    if (vt_told_version(argc, argv, "vitriol-gateway"))
+        return VT_EX_OK;
     sigemptyset(&set); /* before the log's thread, which would else take them */
     for (size_t i = 0; i < sizeof guarded / sizeof guarded[0]; i++)
         sigaddset(&set, guarded[i]);

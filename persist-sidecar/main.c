@@ -477,10 +477,8 @@ static int check(const char *dir)
 int main(int argc, char **argv)
 {
     struct vt_err err = {0};
-    if (argc == 2 && strcmp(argv[1], "--version") == 0) {
-        puts("vitriol-store " VT_BUILD_ID);
+    if (vt_told_version(argc, argv, "vitriol-store"))
         return VT_EX_OK;
-    }
     if (argc == 3 && strcmp(argv[1], "--check") == 0)
         return check(argv[2]);
     if (argc == 2 && strcmp(argv[1], "--help") == 0) {

@@ -1,4 +1,5 @@
 /* vitriol-pull: fetches models into the models folder. `vitriol pull` runs it. */
+#include "build_id.h"
 #include "fetch.h"
 #include "hash.h"
 #include "hub.h"
@@ -58,15 +59,12 @@ static void usage(FILE *out)
 
 static int parse(struct pull *p, int argc, char **argv, struct vt_err *err)
 {
-    static const struct option options[] = {{"list", no_argument, NULL, 'l'},
-                                            {"dir", required_argument, NULL, 'd'},
-                                            {"name", required_argument, NULL, 'n'},
-                                            {"sha256", required_argument, NULL, 's'},
-                                            {"force", no_argument, NULL, 'f'},
-                                            {"retries", required_argument, NULL, 'r'},
-                                            {"quiet", no_argument, NULL, 'q'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
+    static const struct option options[] = {
+        {"list", no_argument, NULL, 'l'},       {"dir", required_argument, NULL, 'd'},
+        {"name", required_argument, NULL, 'n'}, {"sha256", required_argument, NULL, 's'},
+        {"force", no_argument, NULL, 'f'},      {"retries", required_argument, NULL, 'r'},
+        {"quiet", no_argument, NULL, 'q'},      {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'v'},    {NULL, 0, NULL, 0}};
     uint8_t sum[VT_SHA256_LEN];
     char *end;
     for (int o; (o = getopt_long(argc, argv, "h", options, NULL)) != -1;) {
@@ -83,6 +81,7 @@ static int parse(struct pull *p, int argc, char **argv, struct vt_err *err)
                 return vt_fail(err, VT_E_USAGE, "--retries %.40s: a number up to 1000", optarg);
             break;
         case 'h': usage(stdout); exit(VT_EX_OK);
+        case 'v': puts("vitriol-pull " VT_BUILD_ID); exit(VT_EX_OK);
         default: return vt_fail(err, VT_E_USAGE, "vitriol pull --help shows the options");
         }
     }

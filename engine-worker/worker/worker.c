@@ -457,6 +457,8 @@ int worker_main(int argc, char **argv, const struct eng_ops *ops, bool needs_mod
 {
     struct worker w = {.ops = ops, .needs_model = needs_model};
     struct vt_err err;
+    if (vt_told_version(argc, argv, "vitriol-engine"))
+        return VT_EX_OK;
     if (read_args(&w, argc, argv, extra, &err) < 0 || start(&w, &err) < 0) {
         fprintf(stderr, "%s: %s\n", argv[0], err.text);
         return vt_err_exit(&err);
