@@ -32,42 +32,42 @@ static void unlink_job(struct job *j)
     j->state = JOB_OVER;
 }
 
-static void finish(struct job *j, enum job_why why, const struct api_err *e)
+void job_finish(struct job *j, enum job_why why, const struct api_err *e)
 {
     unlink_job(j);
     j->ended_us = vt_mono(&j->router->clock);
     j->ops->done(j->arg, why, e);
 }
 
-static void fail(struct job *j, const struct api_err *e)
+void job_fail(struct job *j, const struct api_err *e)
 {
     if (j->state == JOB_STOPPING) {
-        finish(j, JOB_STOPPED, NULL);
+        job_finish(j, JOB_STOPPED, NULL);
         return;
     }
-    finish(j, JOB_FAILED, e);
+    job_finish(j, JOB_FAILED, e);
 }
 
-static void fail_interrupted(struct job *j, const char *why)
+void job_fail_interrupted(struct job *j, const char *why)
 {
     struct api_err e;
     api_fail(&e, 503, NULL, "the request was interrupted by an engine restart and cannot be resumed: %s",
              why);
     e.retry_ms = router_retry_ms(j->router);
     j->router->interrupted_total++;
-    fail(j, &e);
+    job_fail(j, &e);
 }
 
-static void wait_again(struct job *j)
+void job_wait(struct job *j)
 {
     j->link = NULL;
     j->held_us = vt_mono(&j->router->clock);
     j->state = j->told_accepted || j->tr.n > 0 ? JOB_PARKED : JOB_HELD;
 }
 
-static void wait_until(struct job *j, uint64_t ms)
+void job_wait_until(struct job *j, uint64_t ms)
 {
-    wait_again(j);
+    job_wait(j);
     j->retry_at = vt_mono(&j->router->clock) + VT_MS(ms);
 }
 
@@ -98,7 +98,7 @@ static int try_submit(struct job *j, struct engine *e, struct vt_err *err)
     return 0;
 }
 
-static void submit(struct job *j, struct engine *e)
+void job_submit(struct job *j, struct engine *e)
 {
     struct vt_err err;
     struct api_err ae;
@@ -109,7 +109,7 @@ static void submit(struct job *j, struct engine *e)
         return;
     }
     api_from_err(&ae, &err, 0);
-    fail(j, &ae);
+    job_fail(j, &ae);
 }
 
 static void attach(struct job *j, struct engine *e)
@@ -140,7 +140,7 @@ static struct job *next_to_run(struct router *r, uint64_t now)
 }
 
 /* Gives waiting jobs to engines; those that have run before come first, for their clients have waited longest. */
-static void pump(struct router *r)
+void router_pump(struct router *r)
 {
     uint64_t now = vt_mono(&r->clock);
     const struct engine *e;
@@ -153,7 +153,7 @@ static void pump(struct router *r)
             j->attempts -= j->attempts > 0;
             attach(j, same);
         } else {
-            submit(j, router_engine_named(r, e->name));
+            job_submit(j, router_engine_named(r, e->name));
         }
     }
 }
@@ -165,7 +165,7 @@ static void unblock(struct router *r)
         j->turned_away = false;
         j->retry_at = 0;
     }
-    pump(r);
+    router_pump(r);
 }
 
 void router_start(struct router *r, struct job *j)
@@ -193,7 +193,7 @@ void router_start(struct router *r, struct job *j)
     try_submit(j, router_engine_named(r, e->name), &err);
 }
 
-static void send_cancel(struct router *r, struct vt_link *l, uint64_t handle, uint8_t why)
+void router_send_cancel(struct router *r, struct vt_link *l, uint64_t handle, uint8_t why)
 {
     if (job_send_cancel(l, handle, why) == 0)
         return;
@@ -216,18 +216,18 @@ void job_cancel(struct job *j)
     bool on_engine = l && j->state != JOB_STOPPING;
     unlink_job(j);
     if (on_engine)
-        send_cancel(j->router, l, j->handle, 1);
+        router_send_cancel(j->router, l, j->handle, 1);
 }
 
 void job_stop(struct job *j)
 {
     if (j->state == JOB_RUNNING || j->state == JOB_SUBMITTED) {
         j->state = JOB_STOPPING;
-        send_cancel(j->router, j->link, j->handle, 4);
+        router_send_cancel(j->router, j->link, j->handle, 4);
     } else if (j->state == JOB_PARKED || j->state == JOB_HELD || j->state == JOB_ATTACHING) {
         if (j->link)
-            send_cancel(j->router, j->link, j->handle, 4);
-        finish(j, JOB_STOPPED, NULL);
+            router_send_cancel(j->router, j->link, j->handle, 4);
+        job_finish(j, JOB_STOPPED, NULL);
     }
 }
 
@@ -264,7 +264,7 @@ void router_fail_all(struct router *r, const struct api_err *e)
         struct job *j = r->first;
         if (j->link)
             job_send_cancel(j->link, j->handle, 3);
-        fail(j, e);
+        job_fail(j, e);
     }
     router_asks_fail(r, NULL, e);
 }
@@ -275,20 +275,20 @@ static void interrupted(struct job *j)
 {
     struct router *r = j->router;
     if (j->state == JOB_STOPPING) {
-        finish(j, JOB_STOPPED, NULL);
+        job_finish(j, JOB_STOPPED, NULL);
         return;
     }
     bool in_batch = j->state == JOB_RUNNING;
-    wait_again(j);
+    job_wait(j);
     if (j->state == JOB_HELD)
         return;
     j->attempts += in_batch;
     if (!r->rules.resume)
-        fail_interrupted(j, "gateway.resume is off");
+        job_fail_interrupted(j, "gateway.resume is off");
     else if (j->attempts >= r->rules.resume_attempts)
-        fail_interrupted(j, "it was interrupted too often");
+        job_fail_interrupted(j, "it was interrupted too often");
     else if (j->held_us - j->created_us > VT_SEC(r->rules.resume_max_age_s))
-        fail_interrupted(j, "it is too old");
+        job_fail_interrupted(j, "it is too old");
 }
 
 /* Ending one job may end others of the same client: loops that end jobs look for the next one afresh each time. */
@@ -351,7 +351,7 @@ void router_link_down(struct router *r, struct vt_link *l)
     struct api_err why;
     router_unavailable(r, &why);
     router_asks_fail(r, l, &why);
-    pump(r);
+    router_pump(r);
 }
 
 void router_interrupted(struct router *r, const struct vt_frame *f)
@@ -369,7 +369,7 @@ void router_interrupted(struct router *r, const struct vt_frame *f)
         return;
     struct job *j;
     while ((j = first_of_link_id(r, link)))
-        fail_interrupted(j, "the engine's state does not allow it");
+        job_fail_interrupted(j, "the engine's state does not allow it");
 }
 
 void router_hold(struct router *r, const struct vt_frame *f)
@@ -390,9 +390,9 @@ static void fail_hopeless(struct router *r)
     struct job *j;
     while ((j = first_waiting(r))) {
         if (j->state == JOB_HELD)
-            fail(j, &e);
+            job_fail(j, &e);
         else
-            fail_interrupted(j, e.message);
+            job_fail_interrupted(j, e.message);
     }
 }
 
@@ -410,215 +410,6 @@ void router_routes(struct router *r, const struct vt_frame *f)
     router_match_links(r);
     fail_hopeless(r);
     unblock(r);
-}
-
-/* ---- frames of a link ---- */
-
-static void on_accepted(struct router *r, struct job *j, const struct vt_frame *f)
-{
-    if (j->state == JOB_STOPPING)
-        return;
-    j->state = JOB_RUNNING;
-    j->seed = vt_frame_u64(f, VT_ACCEPTED_SEED, j->seed);
-    j->on_slot = (uint32_t)vt_frame_u64(f, VT_ACCEPTED_SLOT, 0);
-    j->queue_pos = (uint32_t)vt_frame_u64(f, VT_ACCEPTED_QUEUE_POS, 0);
-    uint32_t reused = (uint32_t)vt_frame_u64(f, VT_ACCEPTED_REUSED, 0);
-    if (j->told_accepted) {
-        j->resume_reused = reused;
-        return;
-    }
-    j->reused = reused;
-    j->accepted_us = vt_mono(&r->clock);
-    j->told_accepted = true;
-    j->ops->accepted(j->arg);
-}
-
-static void on_refused(struct router *r, struct job *j, const struct vt_frame *f)
-{
-    struct vt_err err = {.code = (int)vt_frame_u64(f, VT_KEY_CODE, VT_E_INTERNAL)};
-    uint32_t ms = (uint32_t)vt_frame_u64(f, VT_KEY_RETRY_MS, 0);
-    vt_frame_str(f, VT_KEY_TEXT, err.text, sizeof err.text);
-    if (j->state == JOB_STOPPING) {
-        finish(j, JOB_STOPPED, NULL);
-        return;
-    }
-    switch (err.code) {
-    case VT_E_DRAINING:
-    case VT_E_LOADING:
-    case VT_E_BOUNCING:
-        /* Nothing ran: it waits for the engine's next state, or for the engine to change its mind. */
-        wait_until(j, ms ? ms : 1000);
-        j->turned_away = true;
-        return;
-    case VT_E_QUEUE_FULL:
-        if (j->told_accepted) { /* it had its place once and does not lose it */
-            wait_until(j, ms ? ms : 200);
-            return;
-        }
-        break;
-    default: break;
-    }
-    struct api_err e;
-    api_from_err(&e, &err, ms);
-    if (err.code == VT_E_WINDOW)
-        api_fail_window(&e, "prompt", (int64_t)j->tr.n_prompt, router_window(r));
-    fail(j, &e);
-}
-
-static void on_tokens(struct router *r, struct job *j, const struct job_tokens *t)
-{
-    if (j->state != JOB_RUNNING)
-        return;
-    size_t from = j->tr.n;
-    int got = job_take_tokens(j, t);
-    if (got < 0) {
-        if (t->first > j->tr.n) { /* something was lost: ask again from where we are */
-            vt_log(r->log, VT_LOG_WARNING, "request %s: tokens from %llu, expected %zu", j->label,
-                   (unsigned long long)t->first, j->tr.n);
-            job_send_attach(j, j->link);
-            return;
-        }
-        struct api_err e;
-        api_fail(&e, 500, NULL, "the engine sent tokens that do not make sense, or memory is out");
-        send_cancel(r, j->link, j->handle, 3);
-        fail(j, &e);
-        return;
-    }
-    r->token_frames++;
-    j->received += (uint64_t)got;
-    if (j->tr.n == from)
-        return;
-    j->last_us = vt_mono(&r->clock);
-    if (j->first_us == 0)
-        j->first_us = j->last_us;
-    j->ops->tokens(j->arg, from);
-}
-
-/* The engine let go of it and may live on: then it takes it back at once, or says until when it does not. */
-static void on_parked(struct router *r, struct job *j)
-{
-    bool got_on = j->received > 0;
-    /* A client that has read since the engine ran dry was credited already, and will not be heard of again. */
-    bool slow = j->park_why == VT_PARK_SLOW_CLIENT && j->granted <= j->received && !j->credit_due;
-    wait_again(j);
-    if (j->state == JOB_PARKED && !r->rules.resume) {
-        fail_interrupted(j, "gateway.resume is off");
-        return;
-    }
-    j->client_slow = slow && j->state == JOB_PARKED;
-    j->credit_due = false;
-    if (!got_on)
-        wait_until(j, 250); /* no endless game with an engine that lets go of everything */
-    pump(r);
-}
-
-static void on_done(struct router *r, struct job *j, const struct vt_frame *f)
-{
-    const msgpack_object_map *u = vt_frame_map(f, VT_DONE_USAGE);
-    uint64_t reason = vt_frame_u64(f, VT_DONE_REASON, 4);
-    if (u) {
-        j->queue_us = vt_map_u64(u, VT_USAGE_QUEUE_US, 0);
-        j->prefill_us = vt_map_u64(u, VT_USAGE_PREFILL_US, 0);
-        j->decode_us = vt_map_u64(u, VT_USAGE_DECODE_US, 0);
-        j->drafted = (uint32_t)vt_map_u64(u, VT_USAGE_DRAFTED, 0);
-        j->draft_accepted = (uint32_t)vt_map_u64(u, VT_USAGE_ACCEPTED, 0);
-    }
-    if (j->state == JOB_STOPPING) {
-        finish(j, JOB_STOPPED, NULL);
-        return;
-    }
-    struct vt_err err = {.code = (int)vt_frame_u64(f, VT_KEY_CODE, VT_E_INTERNAL)};
-    vt_frame_str(f, VT_KEY_TEXT, err.text, sizeof err.text);
-    struct api_err e;
-    switch (reason) {
-    case 0:
-    case 1: finish(j, JOB_EOS, NULL); return;
-    case 2: finish(j, JOB_LENGTH, NULL); return;
-    case 5: on_parked(r, j); return;
-    case 3: err.code = VT_E_INTERRUPTED_FINAL; break;
-    default: break;
-    }
-    if (err.code == VT_E_INTERRUPTED && r->rules.resume) {
-        wait_until(j, 1000);
-        return;
-    }
-    api_from_err(&e, &err, (uint32_t)vt_frame_u64(f, VT_KEY_RETRY_MS, 0));
-    if (reason == 3 && !err.text[0])
-        snprintf(e.message, sizeof e.message, "the engine ended the request");
-    fail(j, &e);
-}
-
-static void on_attached(struct router *r, struct job *j, const struct vt_frame *f)
-{
-    if (vt_frame_u64(f, VT_ATTACHED_FOUND, 0)) {
-        if (j->state == JOB_ATTACHING) {
-            j->state = JOB_RUNNING;
-            j->granted = ROUTER_CREDIT; /* the engine counts afresh on a new link */
-            j->received = 0;
-        }
-        return;
-    }
-    struct engine *e = router_engine_of(r, j->link);
-    wait_again(j);
-    if (e && engine_takes(e))
-        submit(j, e);
-}
-
-static struct job *job_of(struct router *r, const struct vt_link *l, uint64_t handle)
-{
-    for (struct job *j = r->first; j; j = j->next)
-        if (j->link == l && j->handle == handle)
-            return j;
-    return NULL;
-}
-
-/* Every row finds its job anew: taking one may end others. */
-static void on_step(struct router *r, const struct vt_link *l, const struct vt_frame *f)
-{
-    const msgpack_object_array *rows = vt_frame_array(f, VT_STEP_TOKENS);
-    for (unsigned i = 0; rows && i < rows->size; i++) {
-        const msgpack_object_array *row = vt_array_array(rows, i);
-        struct job *j = row ? job_of(r, l, vt_array_u64(row, 0, 0)) : NULL;
-        struct job_tokens t = {.state = NAN};
-        if (!j)
-            continue;
-        t.first = vt_array_u64(row, 1, 0);
-        t.ids = vt_array_bin(row, 2, &t.bytes);
-        on_tokens(r, j, &t);
-    }
-}
-
-void router_frame(struct router *r, struct vt_link *l, const struct vt_frame *f)
-{
-    struct job_tokens t;
-    if (f->type == VT_F_STEP) {
-        on_step(r, l, f);
-        return;
-    }
-    if (f->type == VT_F_SLOTS || f->type == VT_F_SLOT_OP_DONE) {
-        router_asks_frame(r, l, f);
-        return;
-    }
-    struct job *j = job_of(r, l, f->id);
-    if (!j)
-        return; /* of a client that has left */
-    switch (f->type) {
-    case VT_F_ACCEPTED: on_accepted(r, j, f); break;
-    case VT_F_REFUSED: on_refused(r, j, f); break;
-    case VT_F_TOKENS:
-        job_tokens_of(&t, f);
-        on_tokens(r, j, &t);
-        break;
-    case VT_F_DONE: on_done(r, j, f); break;
-    case VT_F_ATTACHED: on_attached(r, j, f); break;
-    case VT_F_PREFILL:
-        if (j->state == JOB_RUNNING && j->ops->progress)
-            j->ops->progress(j->arg, (uint32_t)vt_frame_u64(f, VT_PREFILL_DONE, 0),
-                             (uint32_t)vt_frame_u64(f, VT_PREFILL_TOTAL, 0));
-        break;
-    case VT_F_PARKED: j->park_why = (unsigned)vt_frame_u64(f, VT_PARKED_WHY, 0); break; /* its DONE follows */
-    default: break;
-    }
 }
 
 /* ---- time ---- */
@@ -648,7 +439,7 @@ void router_tick(struct router *r)
     r->n_cancels = left;
     if (r->routed)
         fail_hopeless(r); /* a draining engine may have turned one away since */
-    pump(r);
+    router_pump(r);
     for (struct job *j = r->first; j; j = j->next)
         if (j->state == JOB_RUNNING && j->credit_due)
             send_credit(j);
@@ -657,9 +448,9 @@ void router_tick(struct router *r)
         if (j->state == JOB_HELD) {
             struct api_err e;
             router_unavailable(r, &e);
-            fail(j, &e);
+            job_fail(j, &e);
         } else {
-            fail_interrupted(j, "the engine did not come back in time");
+            job_fail_interrupted(j, "the engine did not come back in time");
         }
     }
     router_asks_tick(r, now);

@@ -4,6 +4,16 @@
 
 #include "router.h"
 
+/* router.c: ends and waits of a job. A job may be freed by whoever is told its end. */
+void job_finish(struct job *j, enum job_why why, const struct api_err *e);
+void job_fail(struct job *j, const struct api_err *e);
+void job_fail_interrupted(struct job *j, const char *why);
+void job_wait(struct job *j);
+void job_wait_until(struct job *j, uint64_t ms);
+void router_pump(struct router *r);
+void router_send_cancel(struct router *r, struct vt_link *l, uint64_t handle, uint8_t why);
+void job_submit(struct job *j, struct engine *e);
+
 /* engines.c */
 struct engine *router_engine_of(struct router *r, const struct vt_link *l);
 struct engine *router_engine_named(struct router *r, const char *name);
