@@ -102,7 +102,7 @@ static int verb_health(struct sup *s, const msgpack_object_map *args, struct vt_
     num(e, "gen", engine != NULL ? engine->gen : 0);
     str(e, "instance", s->instance_hex);
     num(e, "pid", (uint64_t)getpid());
-    num(e, "retry_ms", engine != NULL ? routes_retry_ms(s, engine) : 0);
+    num(e, "retry_ms", engine != NULL && engine->want ? routes_retry_ms(s, engine) : 0);
     str(e, "state", state);
     return 0;
 }

@@ -14,7 +14,7 @@
  * thread sees the gap and ends the request at what it has). */
 #define OUTBOX_MAX 65536
 #define STATUS_US  20000
-#define MAX_TOP    64
+#define MAX_TOP    128
 #define MAX_DIRTY  256
 
 struct outbox {

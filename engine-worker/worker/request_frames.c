@@ -105,7 +105,8 @@ int request_read(struct request *r, const struct vt_frame *f, uint32_t n_vocab, 
     q->slot = (int32_t)vt_frame_i64(f, VT_SUBMIT_SLOT, -1);
     q->max_new = (uint32_t)vt_frame_u64(f, VT_SUBMIT_MAX_NEW, 0);
     q->credit = (uint32_t)vt_frame_u64(f, VT_SUBMIT_CREDIT, REQUEST_CREDIT);
-    q->logprobs = (uint8_t)(vt_frame_u64(f, VT_SUBMIT_LOGPROBS, 0) & 0x3f);
+    uint64_t logprobs = vt_frame_u64(f, VT_SUBMIT_LOGPROBS, 0);
+    q->logprobs = logprobs < UINT8_MAX ? (uint8_t)logprobs : UINT8_MAX;
     q->reuse = vt_frame_u64(f, VT_SUBMIT_REUSE, 1) != 0;
     if (check_ids(q->ids, q->n_ids, n_vocab, "prompt", err) < 0 ||
         check_ids(q->emitted, q->n_emitted, n_vocab, "resume", err) < 0 ||

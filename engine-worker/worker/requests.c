@@ -8,7 +8,7 @@
 #define REMEMBER    1024 /* ended ones that are known by their rid */
 #define TABLE       (OPEN_MAX + REMEMBER)
 #define KEEP_IDS_US VT_SEC(30)
-#define TOPS_MAX    20 /* alternatives kept for each token */
+#define TOPS_MAX    100 /* alternatives kept for each token; the gateway asks for no more */
 
 struct requests {
     struct requests_opts o;

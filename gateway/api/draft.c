@@ -27,11 +27,14 @@ int draft_params(struct draft *d, struct api_err *e)
     return params_parse(&d->p, d->body, &env, e);
 }
 
+/* A text that cannot fit is not worth tokenizing just to say by how much, unless that is quick; then the count is exact. */
+enum { TOKENIZE_ANYHOW = 1 << 20 };
+
 int draft_too_long(const struct draft *d, size_t n, const char *param, struct api_err *e)
 {
     uint64_t window = d->window;
     size_t longest = d->model->longest_token ? d->model->longest_token : 1;
-    if (n / longest < window || n < 65536)
+    if (n / longest < window || n < TOKENIZE_ANYHOW)
         return 0;
     return api_fail_window(e, param, (int64_t)(n / longest), (int64_t)window);
 }

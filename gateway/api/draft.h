@@ -25,7 +25,7 @@ typedef int (*draft_fn)(struct draft *d, struct api_err *e);
 
 /* params_parse with the model's vocabulary and the slots. */
 int draft_params(struct draft *d, struct api_err *e);
-/* A text that cannot fit even if every token were the longest one is refused without looking at it. */
+/* A text that cannot fit even if every token were the longest one is refused; without looking at it when it is long. */
 int draft_too_long(const struct draft *d, size_t n, const char *param, struct api_err *e);
 /* `prompt` in any of its forms to one or several prompts. want_text: keep the text of each. */
 int draft_prompts(struct draft *d, const char *param, bool want_text, struct api_err *e);

@@ -248,14 +248,14 @@ static int add_bias(struct params *p, uint32_t id, double b, struct api_err *e)
 static int bias_value(const json_t *v, double *out, struct api_err *e)
 {
     if (json_is_false(v)) {
-        *out = -1e9;
+        *out = -HUGE_VAL;
         return 0;
     }
     if (!json_is_number(v))
         return api_fail(e, 400, "logit_bias",
                         "Field 'logit_bias': a bias must be a number, or false to ban the token");
     double d = json_number_value(v);
-    *out = d < -1e9 ? -1e9 : d > 1e9 ? 1e9 : d;
+    *out = d <= -1e9 ? -HUGE_VAL : d > 1e9 ? 1e9 : d;
     return 0;
 }
 

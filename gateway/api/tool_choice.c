@@ -66,8 +66,11 @@ static int call_rule(struct draft *d, const char *named, uint32_t *out, struct a
     const uint32_t any = grammar_any_of(g, ways, k);
     free(ways);
     if (k == 0)
-        return api_fail(e, 400, field_name, "Field 'tool_choice': there is no tool '%.100s' in 'tools'",
-                        named);
+        return named ? api_fail(e, 400, field_name,
+                                "Field 'tool_choice': there is no tool '%.100s' in 'tools'", named)
+                     : api_fail(e, 400, "tools",
+                                "Field 'tools': each must be {\"type\":\"function\","
+                                "\"function\":{\"name\":…}}");
     const uint32_t parts[] = {dl->bare ? words(g, "") : mark(d->model, g, dl->open[0]), any,
                               dl->close ? mark(d->model, g, dl->close) : words(g, "")};
     *out = grammar_seq(g, parts, 3);
