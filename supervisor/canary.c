@@ -12,7 +12,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#define EVERY_US  VT_SEC(5)
+#define EVERY_US  VT_SEC(4) /* two misses and a round on the new socket end before the duty is overdue */
 #define WITHIN_US VT_SEC(2) /* tele speaks once a second */
 #define AGAIN_US  VT_MS(100)
 #define MISSES    2 /* one may be a busy machine's fault */
@@ -29,6 +29,7 @@ struct canary {
     int fd;       /* -1: between rounds */
     bool greeted; /* our request is out */
     unsigned misses;
+    bool made_anew; /* the last verdict was "deaf" */
     uint8_t in[512];
     size_t n_in;
     sd_event_source *io, *timer;
@@ -41,11 +42,14 @@ static void end_round(struct canary *c, bool heard)
         close(c->fd);
     c->fd = -1;
     c->misses = heard ? 0 : c->misses + 1;
-    bool again = c->misses > 0 && c->misses < MISSES;
-    sd_event_source_set_time_relative(c->timer, again ? AGAIN_US : EVERY_US);
+    bool open = c->misses > 0 && c->misses < MISSES;
+    bool hurry =
+        open || (!heard && !c->made_anew); /* a socket that stays deaf is not made anew ten times a second */
+    sd_event_source_set_time_relative(c->timer, hurry ? AGAIN_US : EVERY_US);
     sd_event_source_set_enabled(c->timer, SD_EVENT_ONESHOT);
-    if (again)
+    if (open)
         return;
+    c->made_anew = !heard;
     c->misses = 0;
     c->heard(c->s, c->kind, heard);
 }
