@@ -2,11 +2,11 @@
 #include "api/answer.h"
 #include "api/scribe.h"
 #include "build_id.h"
+#include "confine.h"
 #include "gateway.h"
 #include "hash.h"
 #include "http/dispatch.h"
 #include "http/error.h"
-#include "sandbox.h"
 #include "series.h"
 #include "telemetry.h"
 
@@ -302,7 +302,7 @@ static int prepare(struct gateway *gw, const struct vt_child_args *a, struct vt_
         return vt_fail(err, VT_E_OS, "cannot make an event loop: %s", strerror(-r));
     sd_event_source_set_floating(tick, 1);
     sd_event_source_unref(tick);
-    if (sandbox_enter(err) || scribe_new(&gw->scribe, gw, err))
+    if (confine_enter(err) || scribe_new(&gw->scribe, gw, err))
         return -1;
     return vt_child_new(&gw->child, gw->ev, a, "gateway", 0, &child_ops, gw, gw->log, &gw->clock, err);
 }

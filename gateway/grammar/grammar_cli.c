@@ -1,6 +1,7 @@
 /* Test program: reads {"schema": …} or {"gbnf": "…"} with "texts": ["…", …] and "samples": n, "seed": s a line, and writes
  * {"accepted": [bool, …], "samples": ["…", …], "bytes": n} or {"error": "…"} a line. A sample is a walk through the automaton
  * that takes any byte that is allowed, and ends as soon as it may and the die says so; one that gets too long is left out. */
+#include "../json_lines.h"
 #include "grammar.h"
 #include "matcher.h"
 
@@ -111,22 +112,5 @@ static json_t *answer(const json_t *q)
 
 int main(void)
 {
-    char *line = NULL;
-    size_t cap = 0;
-    ssize_t n;
-    while ((n = getline(&line, &cap, stdin)) > 0) {
-        json_t *q = json_loadb(line, (size_t)n, JSON_ALLOW_NUL, NULL);
-        if (!json_is_object(q)) {
-            fprintf(stderr, "grammar_cli: a line is no object\n");
-            return 65;
-        }
-        json_t *a = answer(q);
-        json_dumpf(a, stdout, JSON_COMPACT);
-        putchar('\n');
-        fflush(stdout);
-        json_decref(a);
-        json_decref(q);
-    }
-    free(line);
-    return 0;
+    return json_lines("grammar_cli", answer);
 }

@@ -1,5 +1,6 @@
 /* Test program: reads {"template": …, "vars": …, "trusted": …, "limits": {…}, "now": seconds} a line and writes {"out": …,
  * "spans": [[end, input], …]} or {"error": …} a line. */
+#include "../json_lines.h"
 #include "jinja.h"
 
 #include <stdio.h>
@@ -17,6 +18,8 @@ static json_t *answer(const json_t *q)
                                      .memory = (size_t)json_integer_value(json_object_get(l, "memory")),
                                      .depth = (unsigned)json_integer_value(json_object_get(l, "depth"))};
     const uint64_t now = (uint64_t)json_integer_value(json_object_get(q, "now")) * 1000000u;
+    if (!json_is_string(text))
+        return NULL;
     json_t *a = json_object();
     if (jinja_parse(&t, json_string_value(text), json_string_length(text), &err) ||
         jinja_render_spans(t, json_object_get(q, "vars"), json_object_get(q, "trusted"), &lim, now, &r,
@@ -37,22 +40,5 @@ static json_t *answer(const json_t *q)
 
 int main(void)
 {
-    char *line = NULL;
-    size_t cap = 0;
-    ssize_t n;
-    while ((n = getline(&line, &cap, stdin)) > 0) {
-        json_t *q = json_loadb(line, (size_t)n, JSON_ALLOW_NUL, NULL);
-        if (!json_is_object(q) || !json_is_string(json_object_get(q, "template"))) {
-            fprintf(stderr, "jinja_cli: a line is no object with a template\n");
-            return 65;
-        }
-        json_t *a = answer(q);
-        json_dumpf(a, stdout, JSON_COMPACT);
-        putchar('\n');
-        fflush(stdout);
-        json_decref(a);
-        json_decref(q);
-    }
-    free(line);
-    return 0;
+    return json_lines("jinja_cli", answer);
 }

@@ -1,10 +1,11 @@
+#include "confine.h"
+
 #include "sandbox.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <seccomp.h>
 #include <stdbool.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -122,7 +123,7 @@ static int allow(scmp_filter_ctx f, int call, struct scmp_arg_cmp when)
     return seccomp_rule_add_array(f, SCMP_ACT_ALLOW, call, 1, &when);
 }
 
-static int add_rules(scmp_filter_ctx f)
+static int add_rules(void *f)
 {
     static const int prctls[] = {PR_SET_PDEATHSIG, PR_GET_PDEATHSIG, PR_SET_NAME, PR_GET_NAME};
     int r = 0;
@@ -139,29 +140,6 @@ static int add_rules(scmp_filter_ctx f)
     return r;
 }
 
-static int load_filter(struct vt_err *err)
-{
-    scmp_filter_ctx f = seccomp_init(SCMP_ACT_ERRNO(EPERM));
-    if (!f)
-        return vt_fail(err, VT_E_NOMEM, "sandbox: out of memory");
-    int r = seccomp_attr_set(f, SCMP_FLTATR_CTL_TSYNC, 1); /* the log's thread exists already */
-    if (r == 0)
-        r = add_rules(f);
-    if (r == 0)
-        r = seccomp_load(f);
-    seccomp_release(f);
-    return r ? vt_fail(err, VT_E_OS, "sandbox: the system call filter does not load: %s", strerror(-r)) : 0;
-}
-
-static int limit(int what, rlim_t n, struct vt_err *err)
-{
-    struct rlimit now;
-    if (getrlimit(what, &now) == 0 && now.rlim_max != RLIM_INFINITY && now.rlim_max < n)
-        n = now.rlim_max;
-    const struct rlimit l = {n, n};
-    return setrlimit(what, &l) ? vt_fail_errno(err, VT_E_OS, "sandbox: cannot set a resource limit") : 0;
-}
-
 /* Rather this process than the engine, rather another service than this. Without the right to say so it stays as it is. */
 static void set_oom_score(void)
 {
@@ -173,15 +151,17 @@ static void set_oom_score(void)
     close(fd);
 }
 
-int sandbox_enter(struct vt_err *err)
+int confine_enter(struct vt_err *err)
 {
     set_oom_score();
-    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) /* also where no filter is loaded */
         return vt_fail_errno(err, VT_E_OS, "sandbox: no_new_privs");
-    if (limit(RLIMIT_CORE, 0, err) || limit(RLIMIT_FSIZE, 0, err) || limit(RLIMIT_MEMLOCK, 0, err) ||
-        limit(RLIMIT_NOFILE, 65536, err))
+    if (vt_sandbox_limit(RLIMIT_CORE, 0, err) || vt_sandbox_limit(RLIMIT_FSIZE, 0, err) ||
+        vt_sandbox_limit(RLIMIT_MEMLOCK, 0, err) || vt_sandbox_limit(RLIMIT_NOFILE, 65536, err))
         return -1;
     if (SANITIZED) /* a sanitizer needs memory and calls that this would take away */
         return 0;
-    return limit(RLIMIT_DATA, (rlim_t)1 << 30, err) ? -1 : load_filter(err);
+    return vt_sandbox_limit(RLIMIT_DATA, (rlim_t)1 << 30, err)
+               ? -1
+               : vt_sandbox_filter(SCMP_ACT_ERRNO(EPERM), add_rules, err);
 }
