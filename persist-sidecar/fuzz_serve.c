@@ -197,16 +197,28 @@ static void launch_frame(struct fuzz *z, uint8_t type)
     vt_enc_put_str(e, "v");
 }
 
+/* What ctl asks by hand. A list and a pass over the blocks may come at any time; to forget takes the tenant's salt away, and
+ * with it the names of later saves. */
+static void ask_frame(struct fuzz *z)
+{
+    uint8_t how = take(z);
+    vt_enc_u64(&z->enc, VT_STORE_ASK_VERB, how < 250 ? 1 + how % 3 : number(z, 6));
+    if (how & 4)
+        vt_enc_str(&z->enc, VT_STORE_ASK_TENANT, how & 8 ? "t" : how & 16 ? "" : "t/../t");
+    if (how & 32)
+        vt_enc_u64(&z->enc, VT_STORE_ASK_SLOT, number(z, 3));
+}
+
 static void one_frame(struct fuzz *z)
 {
-    static const uint8_t types[] = {VT_F_CK_BEGIN, VT_F_CK_CHUNK,    VT_F_CK_CHUNK,   VT_F_CK_COMMIT,
-                                    VT_F_CK_ABORT, VT_F_CK_FIND,     VT_F_CK_LOAD,    VT_F_CK_DATA_ACK,
-                                    VT_F_CK_END,   VT_F_CK_PIN,      VT_F_CK_UNPIN,   VT_F_CK_SALT,
-                                    VT_F_CK_NEED,  VT_F_LAUNCH_LAST, VT_F_LAUNCH_PUT, VT_F_LAUNCH_END};
-    uint8_t b = take(z), type = types[b % 16];
+    static const uint8_t types[] = {
+        VT_F_CK_BEGIN, VT_F_CK_CHUNK,    VT_F_CK_CHUNK,   VT_F_CK_COMMIT,  VT_F_CK_ABORT, VT_F_CK_FIND,
+        VT_F_CK_LOAD,  VT_F_CK_DATA_ACK, VT_F_CK_END,     VT_F_CK_PIN,     VT_F_CK_UNPIN, VT_F_CK_SALT,
+        VT_F_CK_NEED,  VT_F_LAUNCH_LAST, VT_F_LAUNCH_PUT, VT_F_LAUNCH_END, VT_F_STORE_ASK};
+    uint8_t b = take(z), type = types[b % (sizeof types)];
     uint32_t link = b >> 4 & 1;
-    bool launch = type >= VT_F_LAUNCH_LAST && type <= VT_F_LAUNCH_END;
-    vt_enc_begin(&z->enc, type, number(z, 3), launch ? 99 : link);
+    bool vitriold = (type >= VT_F_LAUNCH_LAST && type <= VT_F_LAUNCH_END) || type == VT_F_STORE_ASK;
+    vt_enc_begin(&z->enc, type, number(z, 3), vitriold && b < 250 ? 99 : link);
     switch (type) {
     case VT_F_CK_BEGIN: begin_frame(z, link); break;
     case VT_F_CK_CHUNK: chunk_frame(z, link); break;
@@ -229,6 +241,7 @@ static void one_frame(struct fuzz *z)
         vt_enc_u64(&z->enc, VT_CK_NEED_CREDIT, 1);
         break;
     case VT_F_CK_ABORT: break;
+    case VT_F_STORE_ASK: ask_frame(z); break;
     default: launch_frame(z, type); break;
     }
     send_frame(z);

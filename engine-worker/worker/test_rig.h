@@ -107,4 +107,32 @@ void shelf_free(struct shelf *s);
 
 uint64_t rig_ms(void);
 
+/* ---- test_play.c ---- */
+
+struct ask {
+    uint64_t id, seed;
+    uint32_t n_prompt, first, max_new, credit, n_emitted, logprobs;
+    int slot;
+    const char *tenant;
+    uint8_t rid; /* fills the request id; 0: made from id */
+    unsigned op;
+};
+
+/* --set arguments of two small slots with short times. */
+extern const char *const rig_small[];
+
+/* Starts an engine with rig_small, its gateway and, if wanted, its store. */
+void rig_up(struct rig *r, const char *extra, bool with_store);
+void rig_submit(struct rig *r, const struct ask *a);
+void rig_credit(struct rig *r, uint64_t id, uint64_t value);
+void rig_cancel(struct rig *r, uint64_t id);
+/* Each waits for its frame and fails the test without it. */
+uint32_t rig_accepted(struct rig *r, uint64_t id, unsigned dup); /* returns the reused tokens */
+void rig_refused(struct rig *r, uint64_t id, int code);
+/* Takes tokens from `from` until there are `to`; each must be the reference's, none may be missing or twice. */
+void rig_tokens(struct rig *r, uint64_t id, uint64_t seed, uint32_t from, uint32_t to);
+void rig_done(struct rig *r, uint64_t id, unsigned reason, uint64_t emitted);
+void rig_order(struct rig *r, unsigned verb, uint64_t id, unsigned deadline_ms);
+void rig_order_done(struct rig *r, unsigned verb, uint64_t id, bool ok);
+
 #endif
