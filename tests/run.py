@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Runs every test: run.py [STAGE...]   stages: unit asan lint fuzz text engine appliance faults units (all, in this order),
-and gpu, which runs only when it is named.
+"""Runs every test: run.py [STAGE...] [--seconds N] [--only TARGET,...] [--jobs N]
+stages: unit asan lint fuzz text engine appliance faults units (all, in this order), and gpu, which runs only when it is named.
 
 `./vitriol test` installs the packages and builds before it comes here. Each stage prints its time; the last line is
 'N passed, N failed, N skipped' over all stages, and the exit code is 1 when anything failed.
-Environment: FUZZ_SECONDS (60) for each fuzz target.
+The options are the fuzz stage's: seconds for each target (60), which targets (all), how many at once (2).
 """
+import argparse
 import json
 import os
 import shutil
@@ -16,7 +17,6 @@ import xml.etree.ElementTree as ET
 
 TOP = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), '..'))
 BUILD = os.path.join(TOP, 'build')
-FUZZ_SECONDS = int(os.environ.get('FUZZ_SECONDS', '60'))
 VENV = os.path.join(TOP, '.venv')
 SAN_ENV = {'ASAN_OPTIONS': 'detect_leaks=1:abort_on_error=0:allocator_may_return_null=1',
            'UBSAN_OPTIONS': 'print_stacktrace=1:halt_on_error=1'}
@@ -109,7 +109,7 @@ def stage_asan():
     return meson_tests(tree, ['unit'], SAN_ENV, 'asan: ', patience=10)
 
 
-def stage_fuzz():
+def stage_fuzz(seconds=60, only=(), jobs=2):
     c, tree = Counts(), os.path.join(TOP, 'build-fuzz')
     options = ['-Dfuzz=true', '-Db_sanitize=address,undefined', '-Dbuildtype=debugoptimized', '-Db_lundef=false',
                '-Dcuda=disabled']
@@ -118,6 +118,10 @@ def stage_fuzz():
         return c
     intro = json.loads(subprocess.check_output(['meson', 'introspect', tree, '--targets'], text=True))
     targets = sorted((t['name'], t['filename'][0]) for t in intro if t['name'].startswith('fuzz_'))
+    unknown = set(only) - {name[5:] for name, _ in targets}
+    if unknown:
+        sys.exit('unknown fuzz target %s; there are: %s' % (', '.join(sorted(unknown)), ' '.join(n[5:] for n, _ in targets)))
+    targets = [t for t in targets if not only or t[0][5:] in only]
     if not targets:
         c.fail('no fuzz target')
         return c
@@ -130,9 +134,9 @@ def stage_fuzz():
     subprocess.check_call([sys.executable, os.path.join(TOP, 'tests', 'fuzz', 'dictionary.py'), work])
     running, queue = [], list(targets)
     while queue or running:
-        while queue and len(running) < 2:
+        while queue and len(running) < jobs:
             name, path = queue.pop(0)
-            running.append((name,) + fuzz_start(name, path, work))
+            running.append((name,) + fuzz_start(name, path, work, seconds))
         time.sleep(0.5)
         for r in list(running):
             name, proc, log = r
@@ -149,10 +153,10 @@ def stage_fuzz():
     return c
 
 
-def fuzz_start(name, path, work):
+def fuzz_start(name, path, work, seconds):
     corpus, log = os.path.join(work, name + '.corpus'), os.path.join(work, name + '.log')
     os.makedirs(corpus, exist_ok=True)
-    argv = [path, '-max_total_time=%d' % FUZZ_SECONDS, '-timeout=20', '-rss_limit_mb=2048', '-print_final_stats=1',
+    argv = [path, '-max_total_time=%d' % seconds, '-timeout=20', '-rss_limit_mb=2048', '-print_final_stats=1',
             '-artifact_prefix=%s/%s.' % (work, name), corpus]
     seeds = os.path.join(TOP, 'tests', 'fuzz', 'seeds', name)
     if os.path.isdir(seeds):
@@ -232,7 +236,14 @@ ON_REQUEST = {'gpu': lambda: meson_tests(BUILD, ['gpu'])}  # needs a machine wit
 
 
 def main():
-    names, known = sys.argv[1:] or list(STAGES), {**STAGES, **ON_REQUEST}
+    args = argparse.ArgumentParser(prog='vitriol test', description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    args.add_argument('stage', nargs='*')
+    args.add_argument('--seconds', type=int, default=60, help='for each fuzz target')
+    args.add_argument('--only', default='', help='fuzz targets, with commas between them')
+    args.add_argument('--jobs', type=int, default=2, help='fuzz targets at once')
+    opt = args.parse_intermixed_args()
+    names, known = opt.stage or list(STAGES), {**STAGES, **ON_REQUEST}
+    known['fuzz'] = lambda: stage_fuzz(opt.seconds, [n for n in opt.only.split(',') if n], max(1, opt.jobs))
     bad = [n for n in names if n not in known]
     if bad:
         sys.exit('unknown stage %s; there are: %s' % (', '.join(bad), ' '.join(known)))

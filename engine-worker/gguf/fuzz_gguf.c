@@ -61,6 +61,19 @@ static void try_bytes(const uint8_t *b, size_t n)
     close(fd);
 }
 
+/* The valid files are made once: a put for each byte would take most of the time. */
+static const struct bytes *valid(bool every_type)
+{
+    static struct bytes files[2];
+    struct bytes *o = &files[every_type];
+    if (o->n == 0) {
+        *o = every_type ? every_type_file(64) : small_file();
+        if (!every_type)
+            add_small_data(o);
+    }
+    return o;
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size < 4)
@@ -69,12 +82,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         try_bytes(data + 1, size - 1);
         return 0;
     }
-    struct bytes o = data[0] & 2 ? every_type_file(64) : small_file();
-    if (!(data[0] & 2))
-        add_small_data(&o);
-    size_t at = (size_t)(data[1] | data[2] << 8) % o.n;
-    memcpy(o.b + at, data + 3, size - 3 < o.n - at ? size - 3 : o.n - at);
-    try_bytes(o.b, o.n);
-    free(o.b);
+    const struct bytes *from = valid(data[0] & 2);
+    uint8_t *file = malloc(from->n);
+    size_t at = (size_t)(data[1] | data[2] << 8) % from->n;
+    if (!file)
+        abort();
+    memcpy(file, from->b, from->n);
+    memcpy(file + at, data + 3, size - 3 < from->n - at ? size - 3 : from->n - at);
+    try_bytes(file, from->n);
+    free(file);
     return 0;
 }

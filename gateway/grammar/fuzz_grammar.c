@@ -1,5 +1,5 @@
-/* Arbitrary bytes as a grammar or as a schema: it compiles to an automaton that the engine loads, or is refused with words. The
- * automaton is then followed with more of the bytes. The first byte chooses. */
+/* Arbitrary bytes as a grammar, or with FUZZ_SCHEMA as a JSON schema: it compiles to an automaton that the engine loads, or is
+ * refused with words. The automaton is then followed with the bytes. */
 #include "grammar.h"
 #include "matcher.h"
 
@@ -7,6 +7,21 @@
 #include <string.h>
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+/* False: the bytes are not even JSON. */
+static bool compile(struct grammar *g, const uint8_t *data, size_t size, uint32_t *root)
+{
+#ifdef FUZZ_SCHEMA
+    json_t *schema = json_loadb((const char *)data, size, JSON_ALLOW_NUL | JSON_DECODE_ANY, NULL);
+    if (schema)
+        *root = grammar_schema(g, schema, "json_schema");
+    json_decref(schema);
+    return schema != NULL;
+#else
+    *root = grammar_gbnf(g, (const char *)data, size);
+    return true;
+#endif
+}
 
 static void follow(const uint8_t *bytes, size_t n, const uint8_t *text, size_t len)
 {
@@ -36,23 +51,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct vt_err err = {0};
     uint8_t *bytes = NULL;
+    uint32_t root;
     size_t n = 0;
-    if (size < 2)
-        return 0;
     struct grammar *g = grammar_new();
-    json_t *schema =
-        data[0] % 2 ? json_loadb((const char *)data + 1, size - 1, JSON_ALLOW_NUL | JSON_DECODE_ANY, NULL)
-                    : NULL;
-    if (data[0] % 2 == 0 || schema) {
-        uint32_t root = schema ? grammar_schema(g, schema, "json_schema")
-                               : grammar_gbnf(g, (const char *)data + 1, size - 1);
+    if (compile(g, data, size, &root)) {
         if (grammar_finish(g, root, &bytes, &n, &err) == 0)
             follow(bytes, n, data, size);
         else if (!err.text[0])
             abort();
     }
     free(bytes);
-    json_decref(schema);
     grammar_free(g);
     return 0;
 }

@@ -23,15 +23,22 @@ def frames():
 
 
 WORDS = {
-    'json': [b'{', b'}', b'[', b']', b'"messages"', b'"role"', b'"user"', b'"content"', b'"stream"', b'true', b'null', b'1e308',
+    'request': [b'{', b'}', b'[', b']', b'"messages"', b'"role"', b'"user"', b'"content"', b'"stream"', b'true', b'null', b'1e308',
              b'\\ud800', b'"tools"', b'"temperature"', b'"stop"', b'"logit_bias"', b'"max_tokens"'],
     'jinja': [b'{%', b'%}', b'{{', b'}}', b'{#', b'#}', b'{%-', b'-%}', b'for', b'in', b'if', b'else', b'elif', b'endfor', b'endif',
               b'set', b'macro', b'endmacro', b'messages', b'loop.index0', b'|', b'tojson', b'trim', b'is', b'not', b'defined',
               b'namespace', b'[::-1]', b'raise_exception', b'~', b'call', b'filter', b'recursive', b'range(9)'],
     'gguf': [b'GGUF', b'\x03\0\0\0', b'\x02\0\0\0', b'general.architecture', b'general.alignment', b'qwen3', b'qwen35',
              b'tokenizer.ggml.tokens', b'split.count', b'\xff\xff\xff\xff\xff\xff\xff\xff', b'\x08\0\0\0', b'\x09\0\0\0'],
-    'grammar': [b'root ::= ', b'::=', b'|', b'{2,3}', b'[^a-c]', b'\\u00e9', b'"type":', b'"properties":', b'"$ref":"#/$defs/a"',
-                b'"anyOf":[', b'"allOf":[', b'"oneOf":[', b'"pattern":"^', b'"required":[', b'"additionalProperties":', b'"prefixItems":['],
+    'grammar': [b'root ::= ', b'::=', b'|', b'{2,3}', b'[^a-c]', b'\\u00e9', b'"', b'( ', b' )*', b'[0-9]+', b'.'],
+    'schema': [b'{"type":"object"', b'"type":', b'"properties":{', b'"$ref":"#/$defs/a"', b'"$defs":{', b'"anyOf":[', b'"allOf":[',
+               b'"oneOf":[', b'"pattern":"^', b'"required":[', b'"additionalProperties":', b'"prefixItems":[', b'"items":', b'"enum":[',
+               b'"const":', b'"format":"', b'"minimum":', b'"exclusiveMaximum":', b'"multipleOf":', b'"minLength":', b'"maxItems":',
+               b'"uniqueItems":true', b'"not":{}', b'"patternProperties":{', b'"if":', b'"then":', b'"null"', b'"integer"', b'"string"'],
+    'stream': [b'<tool_call>', b'</tool_call>', b'<function=', b'</function>', b'<parameter=', b'</parameter>', b'[TOOL_CALLS]', b'[ARGS]',
+               b'[CALL_ID]', b'<|tool_call>', b'<tool_call|>', b'<|"|>', b'<|tool_call|>', b'<|/tool_call|>', b'<start_function_call>',
+               b'<end_function_call>', b'<escape>', b'<|python_tag|>', b'call:', b'{"name":"f","arguments":{', b'"parameters":', b'<think>',
+               b'</think>', b'[THINK]', b'[/THINK]'],
     'config': [b'[engine]', b'slots', b'=', b'#', b'[http]', b'listen', b'"'],
 }
 
@@ -39,9 +46,8 @@ WORDS = {
 def main():
     for name, words in [('frame', frames())] + list(WORDS.items()):
         text = ''.join(quote(w) + '\n' for w in words)
-        for target in (name, 'template') if name == 'jinja' else (name,):
-            with open(os.path.join(sys.argv[1], 'fuzz_%s.dict' % target), 'w') as f:
-                f.write(text)
+        with open(os.path.join(sys.argv[1], 'fuzz_%s.dict' % name), 'w') as f:
+            f.write(text)
 
 
 main()
