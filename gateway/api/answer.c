@@ -41,17 +41,17 @@ static void on_whole(void *arg)
         calls_whole(&c->calls);
 }
 
-/* A call that a client has begun to read cannot be taken back: unless the limit cut it, which the client is told, the answer
- * fails. */
+/* A call that the limit has cut stays as it is, and the client is told of the limit. Any other that a client has begun to read,
+ * or that was demanded, cannot become text: the answer fails. */
 static void on_broken(void *arg, const char *raw, size_t n)
 {
     struct choice *c = arg;
-    if (c->oom)
+    if (c->oom || (c->over && c->why == JOB_LENGTH))
         return;
-    if (calls_undo(&c->calls))
+    if (!c->a->o.forced && calls_undo(&c->calls))
         buf_add(&c->content, raw, n);
     else
-        c->broken = !(c->over && c->why == JOB_LENGTH);
+        c->broken = true;
 }
 
 static const struct scan_ops parts = {on_content, on_reasoning, on_call, on_args, on_whole, on_broken};
@@ -241,7 +241,7 @@ static void close_text(struct choice *c)
         let_through(c, &through);
     }
     if (c->parse)
-        scanner_end(&c->scan);
+        scanner_end(&c->scan, c->why == JOB_LENGTH);
     c->oom |= text.failed || through.failed;
     buf_fini(&text);
     buf_fini(&through);
@@ -446,6 +446,7 @@ static int init_choice(struct answer *a, unsigned i, uint32_t window, struct api
                                      .think = a->o.think ? a->gw->model.think : NULL,
                                      .tools = a->o.tool_list,
                                      .think_open = a->o.think_open,
+                                     .forced = a->o.forced,
                                      .single = !a->o.parallel_tools};
     scanner_init(&c->scan, &rules, &parts, c);
     uint32_t room = window - (uint32_t)p->n;

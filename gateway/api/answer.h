@@ -56,6 +56,7 @@ struct answer_opts {
     bool logprobs;
     unsigned n_top;
     bool think, think_open, legacy_think, tools, parallel_tools;
+    bool forced;     /* the answer is calls and nothing else */
     bool show_think; /* marks of reasoning stay in the text */
     bool echo;
     json_t *tool_list; /* the request's, NULL when there is none; owned by the answer */

@@ -1,6 +1,7 @@
 #include "chat_prompt.h"
 
 #include "params.h"
+#include "tool_list.h"
 #include "tool_text.h"
 
 #include <stdlib.h>
@@ -139,21 +140,8 @@ static int take_prefill(json_t *messages, json_t **prefill, struct api_err *e)
 static int add_tools(json_t *vars, const json_t *body, struct api_err *e)
 {
     json_t *tools = field(body, "tools");
-    size_t i;
-    json_t *t;
-    if (!tools)
-        return 0;
-    if (!json_is_array(tools))
-        return api_fail(e, 400, "tools", "Field 'tools': must be an array");
-    json_array_foreach(tools, i, t)
-    {
-        const char *type = json_string_value(json_object_get(t, "type"));
-        if (!type || strcmp(type, "function") != 0 ||
-            !json_is_string(json_object_get(json_object_get(t, "function"), "name")))
-            return api_fail(e, 400, "tools",
-                            "Field 'tools[%zu]': must be {\"type\":\"function\",\"function\":{\"name\":…}}",
-                            i);
-    }
+    if (tool_list_check(body, e))
+        return -1;
     const char *choice = json_string_value(field(body, "tool_choice"));
     if (json_array_size(tools) > 0 && !(choice && strcmp(choice, "none") == 0))
         json_object_set(vars, "tools", tools);

@@ -1,4 +1,5 @@
 /* Request bodies: from bytes to parameters. */
+#include "body.h"
 #include "params.h"
 
 #include <stdlib.h>
@@ -17,7 +18,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     const struct params_env env = {.n_vocab = 1000, .slots = 4, .tokenize = one_id};
     struct api_err e = {0};
     struct params p;
-    json_t *body = params_body((const char *)data, n, &e);
+    json_t *body = body_parse((const char *)data, n, &e);
     if (body && params_parse(&p, body, &env, &e) == 0) {
         json_t *o = params_json(&p);
         if (!o || !(p.s.temperature >= 0) || !(p.s.top_p >= 0 && p.s.top_p <= 1) || p.n < 1 || p.n > 4 ||

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_DEPTH = 256, MAX_STOPS = 256, MAX_STOP_BYTES = 65536, MAX_BIAS = 1 << 20, MAX_PROBS = 100 };
+enum { MAX_STOPS = 256, MAX_STOP_BYTES = 65536, MAX_BIAS = 1 << 20, MAX_PROBS = 100 };
 
 #define OFF(f) offsetof(struct params, f)
 #define ONLY(name, type, value)                                                                              \
@@ -528,53 +528,4 @@ json_t *params_json(const struct params *p)
     json_object_set_new(o, "grammar", json_string(p->constrain.text ? p->constrain.text : ""));
     json_object_set_new(o, "lora", json_array());
     return o;
-}
-
-/* The parser recurses: how deep is decided here. */
-static bool too_deep(const char *s, size_t n)
-{
-    unsigned depth = 0;
-    bool text = false;
-    for (size_t i = 0; i < n; i++) {
-        char c = s[i];
-        if (text) {
-            if (c == '\\')
-                i++;
-            else if (c == '"')
-                text = false;
-        } else if (c == '"') {
-            text = true;
-        } else if (c == '{' || c == '[') {
-            if (++depth > MAX_DEPTH)
-                return true;
-        } else if ((c == '}' || c == ']') && depth > 0) {
-            depth--;
-        }
-    }
-    return false;
-}
-
-json_t *params_body(const char *text, size_t n, struct api_err *e)
-{
-    json_error_t je;
-    if (n == 0) {
-        api_fail(e, 400, NULL, "the request has no body; a JSON object is expected");
-        return NULL;
-    }
-    if (too_deep(text, n)) {
-        api_fail(e, 400, NULL, "the JSON body is nested deeper than %d", MAX_DEPTH);
-        return NULL;
-    }
-    json_t *v = json_loadb(text, n, JSON_ALLOW_NUL, &je);
-    if (!v) {
-        api_fail(e, 400, NULL, "the body is not valid JSON: line %d, column %d: %.200s", je.line, je.column,
-                 je.text);
-        return NULL;
-    }
-    if (!json_is_object(v)) {
-        json_decref(v);
-        api_fail(e, 400, NULL, "the body must be a JSON object");
-        return NULL;
-    }
-    return v;
 }

@@ -78,7 +78,4 @@ int field_str(const json_t *o, const char *name, const char **out, struct api_er
 /* The value, NULL when absent or null. */
 json_t *field(const json_t *o, const char *name);
 
-/* Parses a body: JSON object of bounded nesting, or 400. NULL on failure. */
-json_t *params_body(const char *text, size_t n, struct api_err *e);
-
 #endif

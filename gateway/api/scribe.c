@@ -1,5 +1,7 @@
 #include "scribe.h"
 
+#include "body.h"
+
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -45,7 +47,7 @@ static void sheet_free(struct sheet *s)
 /* Any thread. */
 static void work(struct sheet *s)
 {
-    json_t *body = params_body(s->body, s->n, &s->err);
+    json_t *body = body_parse(s->body, s->n, &s->err);
     free(s->body);
     s->body = NULL;
     s->d.body = body;

@@ -1,5 +1,6 @@
 /* GET /slots and POST /slots/{id}?action=…: questions that only the engine can answer. */
 #include "api.h"
+#include "body.h"
 #include "params.h"
 
 #include "../stream/utf8.h"
@@ -184,7 +185,7 @@ static int parse_name(struct question *q, struct api_err *e)
 {
     size_t n;
     const char *text = http_body(q->r, &n);
-    json_t *body = params_body(text, n, e);
+    json_t *body = body_parse(text, n, e);
     const json_t *name = body ? field(body, "filename") : NULL;
     int r = 0;
     if (!body)

@@ -1,4 +1,6 @@
+#include "body.h"
 #include "params.h"
+#include "tool_list.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,7 +24,7 @@ static const struct params_env env = {.n_vocab = 100, .slots = 4, .tokenize = tw
 /* 0 or the status; e is filled then. */
 static int parse(const char *text, struct params *p, struct api_err *e)
 {
-    json_t *body = params_body(text, strlen(text), e);
+    json_t *body = body_parse(text, strlen(text), e);
     if (!body) {
         params_init(p);
         return e->status;
@@ -178,27 +180,91 @@ static void test_bodies(void **state)
 {
     struct api_err e;
     char deep[1024];
-    assert_null(params_body("", 0, &e));
+    assert_null(body_parse("", 0, &e));
     assert_int_equal(e.status, 400);
-    assert_null(params_body("[1]", 3, &e));
-    assert_null(params_body("{\"a\":\xff}", 7, &e));
+    assert_null(body_parse("[1]", 3, &e));
+    assert_null(body_parse("{\"a\":\xff}", 7, &e));
     memset(deep, '[', 600);
-    assert_null(params_body(deep, 600, &e));
+    assert_null(body_parse(deep, 600, &e));
     assert_non_null(strstr(e.message, "nested"));
     /* Brackets in text are no nesting. */
     size_t n = (size_t)snprintf(deep, sizeof deep, "{\"a\":\"%0600d\\\"", 0);
     memset(deep + 6, '[', 600);
     memcpy(deep + n, "\"}", 3);
-    json_t *v = params_body(deep, n + 2, &e);
+    json_t *v = body_parse(deep, n + 2, &e);
     assert_non_null(v);
     json_decref(v);
+}
+
+/* Too large for what numbers are kept in: valid JSON, so that is not what is said. */
+static void test_numbers_out_of_range(void **state)
+{
+    static const struct {
+        const char *text, *param, *number;
+    } t[] = {
+        {"{\"seed\": 99999999999999999999}", "seed", "99999999999999999999"},
+        {"{\"a\":\"x\",\"seed\":-99999999999999999999 , \"b\":1}", "seed", "-99999999999999999999"},
+        {"{\"tools\":[{},{\"x\":{\"k\":[1,\"]\\\"[\",1e999]}}]}", "tools[1].x.k[2]", "1e999"},
+        {"{\"logit_bias\":[[5,1],[1,184467440737095516160]]}", "logit_bias[1][1]", "184467440737095516160"},
+    };
+    for (size_t i = 0; i < sizeof t / sizeof t[0]; i++) {
+        struct api_err e = {0};
+        assert_null(body_parse(t[i].text, strlen(t[i].text), &e));
+        assert_int_equal(e.status, 400);
+        assert_string_equal(e.param, t[i].param);
+        assert_non_null(strstr(e.message, t[i].number));
+        assert_non_null(strstr(e.message, "out of range"));
+    }
+}
+
+/* Shapes of tools, each wrong in one place, which is named. */
+static void test_tool_shapes(void **state)
+{
+#define F                                                                                                    \
+    "{\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"a\"}},{\"type\":\"function\",\"function\":"
+    static const struct {
+        const char *text, *param;
+    } t[] = {
+        {"{\"tools\":5}", "tools"},
+        {"{\"tools\":[5]}", "tools[0]"},
+        {"{\"tools\":[{\"type\":\"web_search\"}]}", "tools[0].type"},
+        {F "7}]}", "tools[1].function"},
+        {F "{}}]}", "tools[1].function.name"},
+        {F "{\"name\":\"\"}}]}", "tools[1].function.name"},
+        {F "{\"name\":\"a\\nb\"}}]}", "tools[1].function.name"},
+        {F "{\"name\":\"b\",\"parameters\":5}}]}", "tools[1].function.parameters"},
+        {F "{\"name\":\"b\",\"parameters\":[]}}]}", "tools[1].function.parameters"},
+        {F "{\"name\":\"b\",\"parameters\":{\"properties\":[]}}}]}",
+         "tools[1].function.parameters.properties"},
+        {F "{\"name\":\"b\",\"parameters\":{\"properties\":{\"x\":1}}}}]}",
+         "tools[1].function.parameters.properties"},
+        {F "{\"name\":\"b\",\"parameters\":{\"required\":\"x\"}}}]}",
+         "tools[1].function.parameters.required"},
+        {F "{\"name\":\"b\",\"parameters\":{\"required\":[1]}}}]}", "tools[1].function.parameters.required"},
+        {F "{\"name\":\"b\",\"description\":[]}}]}", "tools[1].function.description"},
+        {F "{\"name\":\"b\",\"strict\":\"yes\"}}]}", "tools[1].function.strict"},
+        {F "{\"name\":\"b\",\"description\":null,\"parameters\":null,\"strict\":null}}]}", NULL},
+        {F "{\"name\":\"b\",\"parameters\":{\"properties\":{\"x\":{\"pattern\":\"\\\\bx\"}}}}}]}", NULL},
+    };
+#undef F
+    for (size_t i = 0; i < sizeof t / sizeof t[0]; i++) {
+        struct api_err e = {0};
+        json_t *body = body_parse(t[i].text, strlen(t[i].text), &e);
+        assert_non_null(body);
+        const int r = tool_list_check(body, &e);
+        if ((r == 0) != !t[i].param || (t[i].param && strcmp(e.param, t[i].param) != 0))
+            fail_msg("%s: %d %s %s", t[i].text, r, e.param, e.message);
+        json_decref(body);
+    }
 }
 
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_defaults), cmocka_unit_test(test_every_row), cmocka_unit_test(test_values),
-        cmocka_unit_test(test_meanings), cmocka_unit_test(test_bodies),
+        cmocka_unit_test(test_defaults),    cmocka_unit_test(test_every_row),
+        cmocka_unit_test(test_values),      cmocka_unit_test(test_meanings),
+        cmocka_unit_test(test_bodies),      cmocka_unit_test(test_numbers_out_of_range),
+        cmocka_unit_test(test_tool_shapes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,7 @@
 #include "tool_choice.h"
 
+#include "tool_list.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,17 +62,14 @@ static int call_rule(struct draft *d, const char *named, uint32_t *out, struct a
     for (size_t i = 0; i < n; i++) {
         const json_t *f = json_object_get(json_array_get(tools, i), "function");
         const char *name = json_string_value(json_object_get(f, "name"));
-        if (name && (!named || strcmp(name, named) == 0))
+        if (!named || strcmp(name, named) == 0)
             ways[k++] = one_call(g, dl, f);
     }
     const uint32_t any = grammar_any_of(g, ways, k);
     free(ways);
     if (k == 0)
-        return named ? api_fail(e, 400, field_name,
-                                "Field 'tool_choice': there is no tool '%.100s' in 'tools'", named)
-                     : api_fail(e, 400, "tools",
-                                "Field 'tools': each must be {\"type\":\"function\","
-                                "\"function\":{\"name\":…}}");
+        return api_fail(e, 400, field_name, "Field 'tool_choice': there is no tool '%.100s' in 'tools'",
+                        named);
     const uint32_t parts[] = {dl->bare ? words(g, "") : mark(d->model, g, dl->open[0]), any,
                               dl->close ? mark(d->model, g, dl->close) : words(g, "")};
     *out = grammar_seq(g, parts, 3);
@@ -91,6 +90,7 @@ static int force(struct draft *d, const char *named, struct api_err *e)
     const uint32_t all[] = {
         call, grammar_repeat(c->g, grammar_seq(c->g, more, 2), 0, d->o.parallel_tools ? GRAMMAR_MANY : 0)};
     c->root = d->o.parallel_tools ? grammar_seq(c->g, all, 2) : call;
+    d->o.forced = true;
     if (grammar_error(c->g, &err) == 0)
         return 0;
     return api_fail(e, err.code == VT_E_NOMEM ? 500 : 400, "tools", "Field 'tools': %s", err.text);
@@ -102,6 +102,8 @@ int tool_choice_read(struct draft *d, struct api_err *e)
     const char *word = json_string_value(choice);
     struct answer_opts *o = &d->o;
     o->parallel_tools = true;
+    if (tool_list_check(d->body, e))
+        return -1;
     o->tools = json_array_size(field(d->body, "tools")) > 0;
     if (o->tools)
         o->tool_list = json_incref(field(d->body, "tools"));

@@ -107,7 +107,7 @@ static void run(const uint8_t *data, size_t n, size_t piece, unsigned mode, cons
         buf_fini(&text);
         buf_fini(&safe);
     }
-    scanner_end(&p);
+    scanner_end(&p, mode & 128);
     if (out->open)
         abort();
     scanner_fini(&p);

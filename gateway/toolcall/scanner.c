@@ -284,11 +284,17 @@ static void next_byte(struct scanner *s, char b)
     enter(s, SCAN_CONTENT);
 }
 
+/* The name is sure and it is that of no tool. */
+static bool foreign(const struct scanner *s)
+{
+    return s->call.named && !s->named && s->rules.tools && !call_tool(s->rules.tools, s->call.name);
+}
+
 static bool step_call(struct scanner *s)
 {
     size_t used = 0;
     enum call_step r = CALL_MORE;
-    while (used < s->held.n && r == CALL_MORE) {
+    while (used < s->held.n && r == CALL_MORE && !foreign(s)) {
         const char b = s->held.p[used];
         r = call_feed(&s->call, b);
         if (r == CALL_MORE || r == CALL_DONE) {
@@ -297,6 +303,10 @@ static bool step_call(struct scanner *s)
         }
     }
     buf_drop(&s->held, used);
+    if (foreign(s)) {
+        give_up(s);
+        return s->held.n > 0;
+    }
     hand_on(s);
     if (r == CALL_DONE || r == CALL_BACK || (r == CALL_BAD && s->call.whole))
         call_over(s);
@@ -327,17 +337,29 @@ void scanner_feed(struct scanner *s, const char *text, size_t n)
         ;
 }
 
-void scanner_end(struct scanner *s)
+/* The end came inside of a call, or of a mark. */
+static void end_call(struct scanner *s, bool cut)
+{
+    const bool marked = s->state == SCAN_OPEN || !s->call.strict;
+    if (!s->named && (s->rules.forced || (cut && marked))) {
+        buf_clear(&s->raw);
+        s->state = SCAN_OVER;
+    } else {
+        give_up(s);
+    }
+}
+
+void scanner_end(struct scanner *s, bool cut)
 {
     if (scanner_failed(s))
         return;
     if (s->state == SCAN_CALL && call_end(&s->call))
         call_over(s);
     else if (s->state == SCAN_CALL || s->state == SCAN_OPEN)
-        give_up(s);
+        end_call(s, cut);
     if (s->state == SCAN_THINK)
         emit(s, s->ops->reasoning, without_blanks(s, s->held.n));
-    else if (s->state != SCAN_OVER && !(s->fresh && s->calls > 0))
+    else if (s->state != SCAN_OVER && !s->rules.forced && !(s->fresh && s->calls > 0))
         emit(s, s->ops->content, s->held.n);
     buf_clear(&s->held);
 }

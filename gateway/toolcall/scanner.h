@@ -2,8 +2,10 @@
  *
  * Fed with text in pieces of any size; what it hands on does not depend on where the pieces end. No part of a mark is handed
  * on as content before it is sure that it is none. A call is handed on as soon as its name is sure, its arguments as they
- * come. What turns out to be no call before that is content; what turns out to be none after that is `broken`, with its raw
- * text. A call counts when its arguments are whole, also when the mark behind it is missing. One stream each. */
+ * come. What turns out to be no call before that (one of a tool that is not offered, for instance) is content; what turns out to
+ * be none after that is `broken`, with its raw text. A call counts when its arguments are whole, also when the mark behind it is
+ * missing. What is left of a call that a limit cut before its name was sure is dropped: it would be a mark without a call. One
+ * stream each. */
 #ifndef SCANNER_H
 #define SCANNER_H
 
@@ -23,9 +25,10 @@ struct scan_ops {
 struct scan_rules {
     const struct dialect *dialect;   /* NULL: no calls are looked for */
     const struct think_marks *think; /* NULL: reasoning stays in the content */
-    const json_t *tools;             /* borrowed; types of parameters and known names; may be NULL */
-    bool think_open;                 /* the prompt ended inside of the reasoning */
-    bool single;                     /* nothing is read behind the first whole call */
+    const json_t *tools; /* borrowed; types of parameters and known names; NULL: any name will do */
+    bool think_open;     /* the prompt ended inside of the reasoning */
+    bool single;         /* nothing is read behind the first whole call */
+    bool forced;         /* the answer is calls: a beginning of one is never content */
 };
 
 enum scan_state {
@@ -57,8 +60,8 @@ struct scanner {
 void scanner_init(struct scanner *s, const struct scan_rules *rules, const struct scan_ops *ops, void *arg);
 void scanner_fini(struct scanner *s);
 void scanner_feed(struct scanner *s, const char *text, size_t n);
-/* The answer is over: everything held is handed on. */
-void scanner_end(struct scanner *s);
+/* The answer is over: everything held is handed on. cut: not by the model, but by a limit. */
+void scanner_end(struct scanner *s, bool cut);
 /* Out of memory at some point: the parts are not to be trusted. */
 bool scanner_failed(const struct scanner *s);
 

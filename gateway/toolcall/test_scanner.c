@@ -45,18 +45,22 @@ static void broken(void *arg, const char *s, size_t n)
 
 static const struct scan_ops ops = {content, reasoning, call, args, whole, broken};
 
+enum { OPEN = 1 /* inside of thoughts */, LIMIT = 2 /* ended by one */, FORCED = 4 };
+
 struct want {
     const char *text, *content, *reasoning, *calls;
-    bool open;
+    unsigned how;
 };
 
 static const char tools_text[] =
     "[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{\"properties\":{\"s\":{\"type\":"
     "\"string\"},"
-    "\"n\":{\"type\":\"integer\"},\"b\":{\"type\":\"boolean\"},\"z\":{\"type\":[\"string\",\"null\"]}}}}}]";
+    "\"n\":{\"type\":\"integer\"},\"b\":{\"type\":\"boolean\"},\"z\":{\"type\":[\"string\",\"null\"]}}}}},"
+    "{\"type\":\"function\",\"function\":{\"name\":\"g\"}},{\"type\":\"function\",\"function\":{\"name\":"
+    "\"go\"}}]";
 
 static void run(const struct scan_rules *rules, const char *text, size_t n, size_t cut, size_t cut2,
-                struct parts *got)
+                bool limit, struct parts *got)
 {
     struct scanner s;
     *got = (struct parts){0};
@@ -69,7 +73,7 @@ static void run(const struct scan_rules *rules, const char *text, size_t n, size
         scanner_feed(&s, text + cut, cut2 - cut);
         scanner_feed(&s, text + cut2, n - cut2);
     }
-    scanner_end(&s);
+    scanner_end(&s, limit);
     assert_false(scanner_failed(&s));
     scanner_fini(&s);
 }
@@ -82,11 +86,12 @@ static void check(const char *template, const struct want *w)
     const struct scan_rules rules = {.dialect = dialect_find(template, strlen(template), false, false),
                                      .think = think_marks_find(template, strlen(template)),
                                      .tools = tools,
-                                     .think_open = w->open};
+                                     .think_open = w->how & OPEN,
+                                     .forced = w->how & FORCED};
     for (size_t cut = 0; cut <= n + 1; cut++)
         for (size_t cut2 = cut; cut2 <= (cut > n ? cut : n); cut2 += 1 + n / 40) {
             struct parts got;
-            run(&rules, w->text, n, cut, cut2, &got);
+            run(&rules, w->text, n, cut, cut2, w->how & LIMIT, &got);
             if (strcmp(got.content, w->content) != 0 || strcmp(got.reasoning, w->reasoning) != 0 ||
                 strcmp(got.calls, w->calls) != 0)
                 fail_msg("%s: '%s' cut at %zu, %zu: content '%s' reasoning '%s' calls '%s'", template,
@@ -102,19 +107,19 @@ static void check(const char *template, const struct want *w)
 static void test_reasoning(void **state)
 {
     static const struct want w[] = {
-        {"plain", "plain", "", "", false},
-        {"  led by blanks", "  led by blanks", "", "", false},
-        {"<think>\nhm\n</think>\n\nso", "so", "hm", "", false},
-        {"\n<think>a</think>b", "b", "a", "", false},
-        {"a thought\n</think>\n\nb", "b", "a thought", "", true},
-        {"never closed", "", "never closed", "", true},
-        {"<think>half", "", "half", "", false},
-        {"<thin", "<thin", "", "", false},
-        {"a <think>b</think>", "a <think>b</think>", "", "", false},
-        {"x < y </tool_call>", "x < y </tool_call>", "", "", false},
+        {"plain", "plain", "", "", 0},
+        {"  led by blanks", "  led by blanks", "", "", 0},
+        {"<think>\nhm\n</think>\n\nso", "so", "hm", "", 0},
+        {"\n<think>a</think>b", "b", "a", "", 0},
+        {"a thought\n</think>\n\nb", "b", "a thought", "", OPEN},
+        {"never closed", "", "never closed", "", OPEN},
+        {"<think>half", "", "half", "", 0},
+        {"<thin", "<thin", "", "", 0},
+        {"a <think>b</think>", "a <think>b</think>", "", "", 0},
+        {"x < y </tool_call>", "x < y </tool_call>", "", "", 0},
     };
-    static const struct want mistral[] = {{"[THINK]a[/THINK]b [THINK]", "b [THINK]", "a", "", false}};
-    static const struct want gemma[] = {{"<|channel>thought\nhm\n<channel|>so", "so", "hm", "", false}};
+    static const struct want mistral[] = {{"[THINK]a[/THINK]b [THINK]", "b [THINK]", "a", "", 0}};
+    static const struct want gemma[] = {{"<|channel>thought\nhm\n<channel|>so", "so", "hm", "", 0}};
     CHECK("", w);
     CHECK("[/THINK][TOOL_CALLS]", mistral);
     CHECK("<channel|><|tool_call>", gemma);
@@ -123,31 +128,31 @@ static void test_reasoning(void **state)
 static void test_hermes(void **state)
 {
     static const struct want w[] = {
-        {"<tool_call>\n{\"name\":\"f\",\"arguments\":{\"a\":1}}\n</tool_call>", "", "", "f{\"a\":1};", false},
+        {"<tool_call>\n{\"name\":\"f\",\"arguments\":{\"a\":1}}\n</tool_call>", "", "", "f{\"a\":1};", 0},
         {"hi\n<tool_call>{\"name\":\"f\",\"arguments\":\"{\\\"b\\\":2}\"}</"
          "tool_call>\n<tool_call>{\"name\":\"g\"}</tool_call>",
-         "hi", "", "f{\"b\":2};g{};", false},
+         "hi", "", "f{\"b\":2};g{};", 0},
         {"<tool_call>{\"arguments\": {\"a\": [1, {}]}, \"name\": \"f\"}</tool_call>after", "after", "",
-         "f{\"a\": [1, {}]};", false},
+         "f{\"a\": [1, {}]};", 0},
         {"<tool_call>{\"name\":\"f\",\"arguments\":{\"s\":\"</tool_call>\"}}</tool_call>", "", "",
-         "f{\"s\":\"</tool_call>\"};", false},
+         "f{\"s\":\"</tool_call>\"};", 0},
         {"<tool_call>{\"name\":\"f\",\"arguments\":{\"s\":\"a\nb\"}}</tool_call>", "", "",
-         "f{\"s\":\"a\\nb\"};", false},
-        {"<tool_call>nonsense</tool_call>!", "<tool_call>nonsense!", "", "", false},
-        {"<tool_call>{\"name\":\"f\",\"arguments\":{}}", "", "", "f{};", false},
-        {"<tool_call>{\"name\":\"f\",\"arguments\":{}</tool_call>", "", "", "f{};", false},
-        {"<tool_call>{\"name\":\"f\",\"argum", "<tool_call>{\"name\":\"f\",\"argum", "", "", false},
-        {"<tool_call>{\"name\":1}</tool_call>", "<tool_call>{\"name\":1}", "", "", false},
+         "f{\"s\":\"a\\nb\"};", 0},
+        {"<tool_call>nonsense</tool_call>!", "<tool_call>nonsense!", "", "", 0},
+        {"<tool_call>{\"name\":\"f\",\"arguments\":{}}", "", "", "f{};", 0},
+        {"<tool_call>{\"name\":\"f\",\"arguments\":{}</tool_call>", "", "", "f{};", 0},
+        {"<tool_call>{\"name\":\"f\",\"argum", "<tool_call>{\"name\":\"f\",\"argum", "", "", 0},
+        {"<tool_call>{\"name\":1}</tool_call>", "<tool_call>{\"name\":1}", "", "", 0},
         {"<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":tru}}</tool_call>x",
-         "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":tru}}x", "", "f{\"a\":tru!", false},
+         "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":tru}}x", "", "f{\"a\":tru!", 0},
         {"<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":",
-         "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":", "", "f{\"a\":!", false},
+         "<tool_call>{\"name\":\"f\",\"arguments\":{\"a\":", "", "f{\"a\":!", 0},
         {"<tool_call>[{\"name\":\"f\",\"arguments\":{}}, {\"name\":\"g\",\"arguments\":{}}]</tool_call>", "",
-         "", "f{};g{};", false},
+         "", "f{};g{};", 0},
         {"<think>t</think>\n\n<tool_call>{\"name\":\"f\",\"arguments\":null}</tool_call>\nend", "end", "t",
-         "f{};", false},
-        {"a <tool_cal", "a <tool_cal", "", "", false},
-        {"<tool_call>", "<tool_call>", "", "", false},
+         "f{};", 0},
+        {"a <tool_cal", "a <tool_cal", "", "", 0},
+        {"<tool_call>", "<tool_call>", "", "", 0},
     };
     CHECK("<tool_call>", w);
 }
@@ -158,20 +163,20 @@ static void test_xml(void **state)
         {"<tool_call>\n<function=go>\n<parameter=n>\n3\n</parameter>\n<parameter=s>\na "
          "b\n</parameter>\n</function>\n"
          "</tool_call>",
-         "", "", "go{\"n\": 3, \"s\": \"a b\"};", false},
+         "", "", "go{\"n\": 3, \"s\": \"a b\"};", 0},
         {"<function=f>\n<parameter=s>\n3\n</parameter>\n<parameter=n>7</parameter><parameter=b>True</"
          "parameter>\n"
          "<parameter=z>null</parameter></function>\n</tool_call>x",
-         "x", "", "f{\"s\": \"3\", \"n\": 7, \"b\": true, \"z\": null};", false},
+         "x", "", "f{\"s\": \"3\", \"n\": 7, \"b\": true, \"z\": null};", 0},
         {"<function=f><parameter=s>\nif a</parameter> </b>\n\"q\"\\\n\n</parameter></function>", "", "",
-         "f{\"s\": \"if a</parameter> </b>\\n\\\"q\\\"\\\\\\n\"};", false},
-        {"<function=f></function>", "", "", "f{};", false},
+         "f{\"s\": \"if a</parameter> </b>\\n\\\"q\\\"\\\\\\n\"};", 0},
+        {"<function=f></function>", "", "", "f{};", 0},
         {"<tool_call><function=f>junk</function></tool_call>", "<tool_call><function=f>junk</function>", "",
-         "", false},
+         "", 0},
         {"<function=f><parameter=x>[1, {\"a\": 2}]</parameter><parameter=y>word</parameter></function>", "",
-         "", "f{\"x\": [1, {\"a\": 2}], \"y\": \"word\"};", false},
-        {"<function=f><parameter=s>half", "<function=f><parameter=s>half", "", "f{\"s\": \"half!", false},
-        {"1 <function", "1 <function", "", "", false},
+         "", "f{\"x\": [1, {\"a\": 2}], \"y\": \"word\"};", 0},
+        {"<function=f><parameter=s>half", "<function=f><parameter=s>half", "", "f{\"s\": \"half!", 0},
+        {"1 <function", "1 <function", "", "", 0},
     };
     CHECK("<tool_call><function=", w);
 }
@@ -179,18 +184,17 @@ static void test_xml(void **state)
 static void test_llama(void **state)
 {
     static const struct want w[] = {
-        {"<|python_tag|>{\"name\": \"f\", \"parameters\": {\"n\": 1}}", "", "", "f{\"n\": 1};", false},
-        {"{\"name\": \"f\", \"parameters\": {\"n\": 1}}", "", "", "f{\"n\": 1};", false},
+        {"<|python_tag|>{\"name\": \"f\", \"parameters\": {\"n\": 1}}", "", "", "f{\"n\": 1};", 0},
+        {"{\"name\": \"f\", \"parameters\": {\"n\": 1}}", "", "", "f{\"n\": 1};", 0},
         {" {\"type\": \"function\", \"name\": \"f\", \"parameters\": {}}; {\"name\": \"f\", \"parameters\": "
          "{}}",
-         "", "", "f{};f{};", false},
-        {"{\"name\": \"Bob\", \"parameters\": {}}", "{\"name\": \"Bob\", \"parameters\": {}}", "", "", false},
-        {"{\"answer\": 42}", "{\"answer\": 42}", "", "", false},
-        {"{\"name\": \"f\"} is JSON", "{\"name\": \"f\"} is JSON", "", "", false},
-        {"say {\"name\": \"f\", \"parameters\": {}}", "say {\"name\": \"f\", \"parameters\": {}}", "", "",
-         false},
-        {"<|python_tag|>print(1)", "<|python_tag|>print(1)", "", "", false},
-        {"{\"name\": \"f\", \"parameters\": {}} done", "done", "", "f{};", false},
+         "", "", "f{};f{};", 0},
+        {"{\"name\": \"Bob\", \"parameters\": {}}", "{\"name\": \"Bob\", \"parameters\": {}}", "", "", 0},
+        {"{\"answer\": 42}", "{\"answer\": 42}", "", "", 0},
+        {"{\"name\": \"f\"} is JSON", "{\"name\": \"f\"} is JSON", "", "", 0},
+        {"say {\"name\": \"f\", \"parameters\": {}}", "say {\"name\": \"f\", \"parameters\": {}}", "", "", 0},
+        {"<|python_tag|>print(1)", "<|python_tag|>print(1)", "", "", 0},
+        {"{\"name\": \"f\", \"parameters\": {}} done", "done", "", "f{};", 0},
     };
     CHECK("<|python_tag|>", w);
 }
@@ -201,13 +205,13 @@ static void test_mistral(void **state)
         {"[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"a\": 1}, \"id\": \"123456789\"}, {\"name\": "
          "\"g\", "
          "\"arguments\": {}}]",
-         "", "", "f{\"a\": 1};g{};", false},
+         "", "", "f{\"a\": 1};g{};", 0},
         {"hi [TOOL_CALLS]f[ARGS]{\"a\": \"[TOOL_CALLS]\"}[TOOL_CALLS]g[CALL_ID]abc[ARGS]{}", "hi", "",
-         "f{\"a\": \"[TOOL_CALLS]\"};g{};", false},
-        {"[TOOL_CALLS] f {\"a\": 1} and", " and", "", "f{\"a\": 1};", false},
-        {"[TOOL_CALLS]f[ARG]{}", "[TOOL_CALLS]f[ARG]{}", "", "", false},
-        {"[TOOL_CALLS][1]", "[TOOL_CALLS][1]", "", "", false},
-        {"[TOOL_CALL", "[TOOL_CALL", "", "", false},
+         "f{\"a\": \"[TOOL_CALLS]\"};g{};", 0},
+        {"[TOOL_CALLS] f {\"a\": 1} and", " and", "", "f{\"a\": 1};", 0},
+        {"[TOOL_CALLS]f[ARG]{}", "[TOOL_CALLS]f[ARG]{}", "", "", 0},
+        {"[TOOL_CALLS][1]", "[TOOL_CALLS][1]", "", "", 0},
+        {"[TOOL_CALL", "[TOOL_CALL", "", "", 0},
     };
     CHECK("[TOOL_CALLS]", w);
 }
@@ -220,14 +224,14 @@ static void test_gemma(void **state)
          "", "",
          "f{\"s\": \"a \\\"b\\\" <|x\", \"n\": 3, \"l\": [1, \"z\", {\"k\": true}], \"e\": {}, \"w\": \"two "
          "words\"};",
-         false},
+         0},
         {"a<|tool_call>call:f{}<tool_call|><|tool_call>call:g{x:1}<tool_call|>b", "ab", "",
-         "f{};g{\"x\": 1};", false},
-        {"<|tool_call>call f", "<|tool_call>call f", "", "", false},
-        {"<|tool_call>call:f{a:}<tool_call|>", "<|tool_call>call:f{a:}", "", "f{\"a\": !", false},
+         "f{};g{\"x\": 1};", 0},
+        {"<|tool_call>call f", "<|tool_call>call f", "", "", 0},
+        {"<|tool_call>call:f{a:}<tool_call|>", "<|tool_call>call:f{a:}", "", "f{\"a\": !", 0},
     };
     static const struct want fg[] = {{"<start_function_call>call:f{s:<escape>x<escape>}<end_function_call>",
-                                      "", "", "f{\"s\": \"x\"};", false}};
+                                      "", "", "f{\"s\": \"x\"};", 0}};
     CHECK("<|tool_call>", w);
     CHECK("<start_function_call>", fg);
 }
@@ -235,10 +239,53 @@ static void test_gemma(void **state)
 static void test_list(void **state)
 {
     static const struct want w[] = {
-        {"<|tool_call|>[{\"name\": \"f\", \"arguments\": {}}]<|/tool_call|>", "", "", "f{};", false},
-        {"<|tool_call|>{\"name\": \"f\", \"arguments\": {}}", "", "", "f{};", false},
+        {"<|tool_call|>[{\"name\": \"f\", \"arguments\": {}}]<|/tool_call|>", "", "", "f{};", 0},
+        {"<|tool_call|>{\"name\": \"f\", \"arguments\": {}}", "", "", "f{};", 0},
     };
     CHECK("<|tool_call|>", w);
+}
+
+/* max_tokens inside of a call: no mark becomes content, and what is known of the call stays. */
+static void test_cut(void **state)
+{
+    static const struct want w[] = {
+        {"so <tool_call>", "so", "", "", LIMIT},
+        {"<tool_call>\n{\"name\": \"f", "", "", "", LIMIT},
+        {"<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": ",
+         "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": ", "", "f{\"a\": !", LIMIT},
+        {"<tool_call>\n{\"name\": \"f\", \"arguments\": {}}", "", "", "f{};", LIMIT},
+        {"1 <tool_ca", "1 <tool_ca", "", "", LIMIT}, /* it may be no mark */
+        {"<tool_ca", "", "", "", LIMIT | FORCED},
+        {"<tool_call>\n{\"na", "", "", "", FORCED},
+    };
+    static const struct want bare[] = {
+        {"{\"name\": \"f", "{\"name\": \"f", "", "", LIMIT}, /* it may be an answer in JSON */
+        {"{\"name\": \"f", "", "", "", LIMIT | FORCED},
+        {"<|python_tag|>{\"na", "", "", "", LIMIT},
+    };
+    CHECK("<tool_call>", w);
+    CHECK("<|python_tag|>", bare);
+}
+
+/* Calls of tools that nobody offered are text, whatever their form. */
+static void test_foreign(void **state)
+{
+    static const struct want w[] = {
+        {"<tool_call>{\"name\":\"h\",\"arguments\":{\"a\":1}}</tool_call>",
+         "<tool_call>{\"name\":\"h\",\"arguments\":{\"a\":1}}", "", "", 0},
+        {"<tool_call>{\"arguments\":{},\"name\":\"h\"}</tool_call> <tool_call>{\"name\":\"f\"}</tool_call>",
+         "<tool_call>{\"arguments\":{},\"name\":\"h\"}", "", "f{};", 0},
+        {"<tool_call><function=h><parameter=a>1</parameter></function></tool_call>",
+         "<tool_call><function=h><parameter=a>1</parameter></function>", "", "", 0},
+    };
+    static const struct want mistral[] = {{"[TOOL_CALLS]h[ARGS]{}", "[TOOL_CALLS]h[ARGS]{}", "", "", 0},
+                                          {"[TOOL_CALLS][{\"name\": \"h\", \"arguments\": {}}]",
+                                           "[TOOL_CALLS][{\"name\": \"h\", \"arguments\": {}}]", "", "", 0}};
+    static const struct want gemma[] = {
+        {"<|tool_call>call:h{}<tool_call|>", "<|tool_call>call:h{}", "", "", 0}};
+    CHECK("<tool_call>", w);
+    CHECK("[TOOL_CALLS]", mistral);
+    CHECK("<|tool_call>", gemma);
 }
 
 static void test_off(void **state)
@@ -246,7 +293,7 @@ static void test_off(void **state)
     static const char text[] = "<think>a</think><tool_call>{}</tool_call>";
     const struct scan_rules rules = {0};
     struct parts got;
-    run(&rules, text, strlen(text), 3, 9, &got);
+    run(&rules, text, strlen(text), 3, 9, false, &got);
     assert_string_equal(got.content, text);
 }
 
@@ -256,7 +303,7 @@ static void test_single(void **state)
         "<tool_call>{\"name\":\"f\"}</tool_call><tool_call>{\"name\":\"g\"}</tool_call>x";
     const struct scan_rules rules = {.dialect = dialect_find("", 0, false, false), .single = true};
     struct parts got;
-    run(&rules, text, strlen(text), 3, 9, &got);
+    run(&rules, text, strlen(text), 3, 9, false, &got);
     assert_string_equal(got.calls, "f{};");
     assert_string_equal(got.content, "");
 }
@@ -283,8 +330,8 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reasoning), cmocka_unit_test(test_hermes),  cmocka_unit_test(test_xml),
         cmocka_unit_test(test_llama),     cmocka_unit_test(test_mistral), cmocka_unit_test(test_gemma),
-        cmocka_unit_test(test_list),      cmocka_unit_test(test_off),     cmocka_unit_test(test_single),
-        cmocka_unit_test(test_json),
+        cmocka_unit_test(test_list),      cmocka_unit_test(test_cut),     cmocka_unit_test(test_foreign),
+        cmocka_unit_test(test_off),       cmocka_unit_test(test_single),  cmocka_unit_test(test_json),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -63,6 +63,14 @@ def test_wrong_types(app, field, value):
     assert field in r.json()['error']['message'], r.raw
 
 
+def test_number_out_of_range(app):
+    """Valid JSON: the number and its place are named."""
+    r = post(app.port, CHAT, b'{"messages":[{"role":"user","content":"x"}],"logit_bias":{"5":1e400},"max_tokens":2}')
+    assert r.status == 400 and r.json()['error']['param'] == 'logit_bias.5' and '1e400' in r.json()['error']['message']
+    r = post(app.port, CHAT, {'messages': MSG, 'seed': 1 << 64})
+    assert r.status == 400 and r.json()['error']['param'] == 'seed' and str(1 << 64) in r.json()['error']['message']
+
+
 def test_null_means_absent(app):
     body = {'messages': MSG, 'max_tokens': 2}
     for f in ('temperature', 'top_p', 'stop', 'seed', 'n', 'logit_bias', 'stream', 'stream_options', 'tools',

@@ -113,6 +113,53 @@ def test_bad_choice(real, fields):
     assert r.status == 400 and r.json()['error']['param'] == 'tool_choice'
 
 
+@pytest.mark.parametrize('streaming', [False, True], ids=['plain', 'stream'])
+def test_forced_call_that_the_limit_cuts(real, streaming):
+    """No mark becomes content, at whatever token the limit falls; what is there of a call is a beginning of the whole one."""
+    def ask(n):
+        body = dict(messages=ASK, tools=TOOLS, tool_choice={'type': 'function', 'function': {'name': 'get_weather'}}, temperature=0,
+                    parallel_tool_calls=False, max_tokens=n, enable_thinking=False)
+        if not streaming:
+            c = stream.post(real.port, '/v1/chat/completions', body).json()['choices'][0]
+            m = c['message']
+            return m['content'] or '', [t['function'] for t in m.get('tool_calls', [])], c['finish_reason']
+        s = stream.Stream(real.port, '/v1/chat/completions', body).run()
+        assert stream.check_transcript(s, ('normal',)) == 'normal'
+        f = [t['function'] for e in s.json_events() for c in e['choices'] for t in c['delta'].get('tool_calls', [])]
+        call = [{'name': f[0]['name'], 'arguments': ''.join(x['arguments'] for x in f)}] if f else []
+        return s.text, call, s.finish
+    content, whole, finish = ask(200)
+    assert content == '' and finish == 'tool_calls' and json.loads(whole[0]['arguments'])['city'] in ('Oslo', 'Rome')
+    seen = 0
+    for n in range(1, 60):
+        content, calls, finish = ask(n)
+        if finish == 'tool_calls':
+            break
+        assert content == '' and finish == 'length', (n, content, finish)
+        assert [c['name'] for c in calls] in ([], ['get_weather'])
+        assert not calls or whole[0]['arguments'].startswith(calls[0]['arguments'])
+        seen += bool(calls)
+    assert seen and n > 5, 'the limit fell nowhere inside of the call'
+
+
+def test_function_that_nobody_offered(real):
+    with scripted(real, '<tool_call>\n{"name": "rm_rf", "arguments": {"path": "/"}}\n</tool_call>') as app:
+        plain = client_of(app).chat.completions.create(model='x', messages=ASK, tools=TOOLS).choices[0]
+        assert plain.finish_reason == 'stop' and not plain.message.tool_calls and '"rm_rf"' in plain.message.content
+        content, _, calls, finish = collect(client_of(app).chat.completions.create(model='x', messages=ASK, tools=TOOLS, stream=True))
+        assert (content, calls, finish) == (plain.message.content, [], 'stop')
+
+
+@pytest.mark.parametrize('function,param', [({'name': 'f', 'parameters': 5}, 'tools[1].function.parameters'),
+                                            ({'name': ''}, 'tools[1].function.name'), (None, 'tools[1].function')])
+@pytest.mark.parametrize('choice', ['auto', 'none', 'required'])
+def test_bad_tools(real, function, param, choice):
+    tools = TOOLS[:1] + [{'type': 'function', 'function': function}]
+    r = stream.post(real.port, '/v1/chat/completions', {'messages': ASK, 'tools': tools, 'tool_choice': choice})
+    assert r.status == 400 and r.json()['error']['param'] == param, r.json()
+    assert param in r.json()['error']['message']
+
+
 def test_assistant_alone_is_continued(real):
     r = stream.post(real.port, '/v1/chat/completions', {'messages': [{'role': 'assistant', 'content': 'The sea'}], 'max_tokens': 8})
     assert r.status == 200 and r.json()['usage']['completion_tokens'] >= 1
