@@ -19,9 +19,7 @@
 
 #define STORE_WAIT_US                                                                                        \
     VT_SEC(5) /* an engine's first start waits so long for a store that could restore its slots */
-#define SERVED_US         VT_SEC(2) /* ready for so long: a first failure is no reason to wait */
-#define SERVED_BACKOFF_US VT_MS(200)
-#define LIFE_LOST_US      VT_SEC(8) /* a child without lifeline ends by itself after 5 s */
+#define LIFE_LOST_US VT_SEC(8) /* a child without lifeline ends by itself after 5 s */
 
 const struct role_info role_table[ROLE_COUNT] = {
     [ROLE_GATEWAY] = {"gateway", "vitriol-gateway", SIGTERM, VT_MS(200), false},
@@ -65,18 +63,17 @@ void child_cause(struct child *c, enum exit_class why, const char *fmt, ...)
     va_end(ap);
 }
 
-/* One that has served is back soonest by being started soon; one that never got so far is likely to fail again. */
-static uint64_t first_backoff(const struct child *c)
+enum restart_life child_life(const struct child *c)
 {
-    bool served = c->was_ready && sup_now(c->sup) - c->ready_at > SERVED_US;
-    return served && c->info->first_backoff_us > SERVED_BACKOFF_US ? SERVED_BACKOFF_US
-                                                                   : c->info->first_backoff_us;
+    if (!c->was_ready)
+        return LIFE_STARTED;
+    return live_served(&c->live, c->ready_at, RESTART_SERVED_US) ? LIFE_SERVED : LIFE_READY;
 }
 
 static struct restart_policy policy(const struct child *c)
 {
     return (struct restart_policy){
-        .first_us = first_backoff(c),
+        .first_us = c->info->first_backoff_us,
         .max_us = VT_MS(vt_config_int(c->sup->cfg, VT_CFG_SUPERVISOR_BACKOFF_MAX_MS)),
         .breaker = c->info->breaker && vt_config_bool(c->sup->cfg, VT_CFG_SUPERVISOR_BREAKER)};
 }
@@ -87,7 +84,7 @@ void child_schedule(struct child *c, enum child_event wait, enum child_event fin
     struct restart_policy p = policy(c);
     uint64_t random, delay, now = sup_now(c->sup);
     vt_random(&random, sizeof random);
-    switch (restart_failed(&c->restart, &p, c->class, c->was_ready, now, random, &delay)) {
+    switch (restart_failed(&c->restart, &p, c->class, child_life(c), now, random, &delay)) {
     case RESTART_WAIT:
         c->next_start = now + delay;
         child_change(c, wait);
@@ -300,7 +297,8 @@ static void tick_engine(struct child *c, uint64_t now)
         vt_log(c->sup->log, VT_LOG_NOTICE, "%s: the model's file has changed, trying again", c->name);
         child_reset(c);
     }
-    if (live_canary_due(&c->live, VT_SEC(vt_config_int(c->sup->cfg, VT_CFG_ENGINE_CANARY_S)), now) &&
+    if (live_canary_due(&c->live, VT_SEC(vt_config_int(c->sup->cfg, VT_CFG_ENGINE_CANARY_S)),
+                        RESTART_SERVED_US, now) &&
         child_order(c, VT_ORDER_CANARY, 0, 0, 0, -1) == 0)
         live_canary_sent(&c->live, now);
 }
@@ -318,7 +316,7 @@ void child_tick(struct child *c)
         child_hang(c, CLASS_PROTOCOL, "its lifeline is lost and it does not end");
     else
         judge(c, now);
-    if (c->state == VT_CHILD_READY && c->restart.streak > 0 && now - c->ready_at > RESTART_STABLE_US)
+    if (c->state == VT_CHILD_READY && c->restart.n_failed > 0 && now - c->ready_at > RESTART_STABLE_US)
         restart_reset(&c->restart);
 }
 

@@ -16,6 +16,9 @@ void child_kill(struct child *c, enum exit_class why, const char *detail);
 void child_hang(struct child *c, enum exit_class why, const char *detail);
 /* An operator: what was learned is forgotten, a waiting start happens now. */
 void child_reset(struct child *c);
+/* Its process has ended or is about to, although its end has not come to the loop yet: a signal that nothing can stop is
+ * pending, or the kernel takes it apart already. */
+bool child_dying(const struct child *c);
 /* Once a second. */
 void child_tick(struct child *c);
 /* Our clock was late: deadlines move. */
@@ -27,6 +30,8 @@ void child_ready(struct child *c, const struct vt_frame *f);
 void child_phase(struct child *c, const struct vt_frame *f);
 void child_fatal(struct child *c, const struct vt_frame *f);
 
+/* How far its generation came: what the next start is decided by. */
+enum restart_life child_life(const struct child *c);
 /* 0..1 of a load, 1 when ready. */
 double child_load_ratio(const struct child *c);
 uint64_t child_load_age(const struct child *c);

@@ -9,6 +9,7 @@
 #include "routes.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -113,6 +114,50 @@ void child_reset(struct child *c)
 }
 
 /* ---- the end of a process ---- */
+
+#define SIGKILL_BIT (1ull << (SIGKILL - 1))
+#define PF_EXITING                                                                                           \
+    0x4u /* of the kernel's flags of a task, which /proc/PID/stat shows: it is being taken apart, */
+#define PF_SIGNALED 0x400u /* it was killed */
+
+static bool kill_pending(pid_t pid, const char *root)
+{
+    char path[512], line[256];
+    unsigned long long set = 0;
+    bool pending = false;
+    snprintf(path, sizeof path, "%s/%d/status", root, (int)pid);
+    FILE *f = fopen(path, "re");
+    while (f != NULL && fgets(line, sizeof line, f) != NULL)
+        pending = pending ||
+                  ((sscanf(line, "SigPnd: %llx", &set) == 1 || sscanf(line, "ShdPnd: %llx", &set) == 1) &&
+                   (set & SIGKILL_BIT) != 0);
+    if (f != NULL)
+        fclose(f);
+    return pending;
+}
+
+static bool exiting(pid_t pid, const char *root)
+{
+    char path[512], text[1024];
+    unsigned flags = 0;
+    snprintf(path, sizeof path, "%s/%d/stat", root, (int)pid);
+    FILE *f = fopen(path, "re");
+    const char *at = f != NULL && fgets(text, sizeof text, f) != NULL ? strrchr(text, ')') : NULL;
+    if (f != NULL)
+        fclose(f);
+    return at != NULL && sscanf(at, ") %*c %*d %*d %*d %*d %*d %u", &flags) == 1 &&
+           (flags & (PF_EXITING | PF_SIGNALED)) != 0;
+}
+
+bool child_dying(const struct child *c)
+{
+    struct pollfd p = {.fd = c->pidfd, .events = POLLIN};
+    const char *root = vt_config_str(c->sup->cfg, VT_CFG_PATHS_PROC_ROOT);
+    if (c->pid <= 0)
+        return true;
+    /* In this order: a process goes from the first to the second to the third. */
+    return kill_pending(c->pid, root) || exiting(c->pid, root) || poll(&p, 1, 0) > 0;
+}
 
 static void finish(struct child *c)
 {

@@ -59,30 +59,47 @@ static int64_t arg_int(const msgpack_object_map *args, const char *key, int64_t 
 
 /* ---- reading ---- */
 
+/* On its way to being down, by order. */
+static bool leaving(const struct child *c)
+{
+    return c->state == VT_CHILD_DRAINING || (c->state == VT_CHILD_REAPING && !c->want);
+}
+
+/* The truth of now, whatever the loop has not come to yet: a death that is in the making ends "ready". */
+static bool serves(const struct sup *s, const struct child *c)
+{
+    return c->state == VT_CHILD_READY && !child_dying(c) &&
+           (c->role != ROLE_ENGINE || links_up(s, 'd', c) != 0);
+}
+
 const char *verb_overall(const struct sup *s)
 {
-    bool ready = false, failed = false, down = true, draining = s->stopping;
+    bool engine = false, gateway = false, failed = false, draining = s->stopping;
+    bool engines_down = true, gateway_down = false;
     for (unsigned i = 0; i < s->n_children; i++) {
         const struct child *c = &s->child[i];
+        bool down = c->state == VT_CHILD_DOWN && !c->want;
         if (c->role == ROLE_STORE)
             continue; /* without it engines serve; it shows in its own line */
-        if (c->state == VT_CHILD_FAILED)
-            failed = true;
-        if (c->role != ROLE_ENGINE)
-            continue;
-        ready = ready || (c->state == VT_CHILD_READY && links_up(s, 'd', c) != 0);
-        draining = draining || c->state == VT_CHILD_DRAINING;
-        down = down && c->state == VT_CHILD_DOWN && !c->want;
+        failed = failed || c->state == VT_CHILD_FAILED;
+        draining = draining || leaving(c);
+        if (c->role == ROLE_ENGINE) {
+            engine = engine || serves(s, c);
+            engines_down = engines_down && down;
+        } else {
+            gateway = serves(s, c);
+            gateway_down = down;
+        }
     }
     if (s->stopping)
         return "draining";
-    if (ready)
+    if (engine && gateway)
         return "ready";
     if (failed)
         return "failed";
     if (draining)
         return "draining";
-    return down ? "down" : "loading";
+    return engines_down || gateway_down ? "down" : "loading";
 }
 
 static int verb_ping(struct sup *s, const msgpack_object_map *args, struct vt_enc *e, struct vt_err *err)
@@ -110,7 +127,7 @@ static int verb_health(struct sup *s, const msgpack_object_map *args, struct vt_
 static void put_child(const struct sup *s, const struct child *c, struct vt_enc *e)
 {
     uint64_t now = sup_now(s);
-    vt_enc_put_map(e, 19);
+    vt_enc_put_map(e, 20);
     num(e, "age_s", (now - c->since) / 1000000u);
     str(e, "class", c->class != CLASS_NONE ? exit_class_name(c->class) : "");
     str(e, "detail", c->detail);
@@ -127,6 +144,7 @@ static void put_child(const struct sup *s, const struct child *c, struct vt_enc 
     num(e, "restarts", c->restarts);
     str(e, "role", c->info->role);
     num(e, "rss_anon", c->rss_anon);
+    num(e, "served", child_life(c) == LIFE_SERVED);
     num(e, "start_ms", c->ready_at != 0 ? (c->ready_at - c->spawned_at) / 1000 : 0);
     str(e, "state", child_state_name((unsigned)c->state));
     num(e, "step_age_ms", live_step_age(&c->live, now) / 1000);

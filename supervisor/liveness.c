@@ -77,6 +77,8 @@ void live_beat(struct liveness *l, const struct live_beat *b, uint64_t now)
     }
     if (moved || began)
         l->step_at = now;
+    if (moved && l->phase == LIVE_SERVING)
+        l->proved_at = now;
     l->step = b->step;
     l->in_flight = b->in_flight;
     l->op = b->op;
@@ -101,10 +103,19 @@ void live_canary_answered(struct liveness *l, uint64_t now)
 {
     l->canary_at = 0;
     l->canary_done = now;
+    if (l->phase == LIVE_SERVING)
+        l->proved_at = now;
 }
 
-bool live_canary_due(const struct liveness *l, uint64_t every, uint64_t now)
+bool live_served(const struct liveness *l, uint64_t ready_at, uint64_t after)
 {
+    return ready_at != 0 && l->proved_at >= ready_at + after;
+}
+
+bool live_canary_due(const struct liveness *l, uint64_t every, uint64_t soon, uint64_t now)
+{
+    if (l->proved_at < l->since + soon && soon < every)
+        every = soon;
     return l->phase == LIVE_SERVING && l->in_flight == 0 && l->canary_at == 0 &&
            age(now, l->canary_done) >= every && age(now, l->step_at) >= every;
 }

@@ -53,6 +53,7 @@ struct liveness {
     uint64_t tick_sum;
     uint64_t canary_at;   /* sent and not answered; 0: none open */
     uint64_t canary_done; /* last answer */
+    uint64_t proved_at;   /* last step or canary's answer since READY; 0: none yet */
     uint64_t step;
     uint32_t in_flight;
     uint8_t op, wait;
@@ -73,8 +74,11 @@ void live_beat(struct liveness *l, const struct live_beat *b, uint64_t now);
 void live_tick(struct liveness *l, unsigned phase, uint64_t done, uint64_t now);
 void live_canary_sent(struct liveness *l, uint64_t now);
 void live_canary_answered(struct liveness *l, uint64_t now);
-/* Is it time for a canary: serving, idle, none open, none for `every`. */
-bool live_canary_due(const struct liveness *l, uint64_t every, uint64_t now);
+/* Is it time for a canary: serving, idle, none open, none for `every`; the first one after `soon`, for until then nobody
+ * knows whether the child can serve. */
+bool live_canary_due(const struct liveness *l, uint64_t every, uint64_t soon, uint64_t now);
+/* Work has been seen done at least `after` its READY. */
+bool live_served(const struct liveness *l, uint64_t ready_at, uint64_t after);
 
 enum live_verdict live_judge(struct liveness *l, const struct live_budget *b, uint64_t now);
 /* Age of the last step while work is in flight, else 0. */

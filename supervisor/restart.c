@@ -6,14 +6,17 @@
 
 #define HALF_OPEN_US VT_SEC(900)
 #define OPEN_MAX_US  VT_SEC(7200)
+#define SERVED_US    VT_MS(200) /* the first delay after a generation that served */
 
 static uint64_t backoff(const struct restart *r, const struct restart_policy *p, enum exit_class c)
 {
-    /* streak 1 is the first failure; a short first delay is followed by the same ladder 1, 2, 4 … */
-    unsigned step = r->streak - 1;
-    if (p->first_us < VT_SEC(1)) {
+    /* streak 1 is the first failure, 0 one of a generation that served; a short first delay is followed by the same
+     * ladder 1, 2, 4 … */
+    uint64_t first = r->streak == 0 && p->first_us > SERVED_US ? SERVED_US : p->first_us;
+    unsigned step = r->streak == 0 ? 0 : r->streak - 1;
+    if (first < VT_SEC(1)) {
         if (step == 0)
-            return p->first_us < p->max_us ? p->first_us : p->max_us;
+            return first < p->max_us ? first : p->max_us;
         step--;
     }
     uint64_t d = VT_SEC(1) << (step < 20 ? step : 20);
@@ -40,18 +43,27 @@ static bool crash_loop(const struct restart *r, uint64_t now)
     return early >= 5 || in_hour >= RESTART_MEMORY;
 }
 
-enum restart_verdict restart_failed(struct restart *r, const struct restart_policy *p, enum exit_class c,
-                                    bool was_ready, uint64_t now, uint64_t random, uint64_t *delay_us)
+/* False when the failure says nothing about the child. */
+static bool remember(struct restart *r, enum exit_class c, enum restart_life life, uint64_t now)
 {
-    unsigned at = r->n_failed % RESTART_MEMORY;
+    if (life == LIFE_SERVED && c == CLASS_SIGKILL_UNKNOWN)
+        return false;
+    unsigned at = r->n_failed++ % RESTART_MEMORY;
     r->failed_at[at] = now;
-    r->was_ready[at] = was_ready;
-    r->n_failed++;
-    r->streak++;
+    r->was_ready[at] = life != LIFE_STARTED;
+    return true;
+}
+
+enum restart_verdict restart_failed(struct restart *r, const struct restart_policy *p, enum exit_class c,
+                                    enum restart_life life, uint64_t now, uint64_t random, uint64_t *delay_us)
+{
+    bool counts = remember(r, c, life, now);
+    r->streak = life == LIFE_SERVED ? 0 : r->streak + 1;
     *delay_us = 0;
     if (exit_class_final(c))
         return RESTART_FINAL;
-    if (!crash_loop(r, now)) {
+    bool patient = !counts || (life == LIFE_SERVED && !p->breaker);
+    if (patient || !crash_loop(r, now)) {
         *delay_us = jitter(backoff(r, p, c), random);
         return RESTART_WAIT;
     }

@@ -227,6 +227,79 @@ static void test_killed_store(void **state)
     }
 }
 
+static bool has_served(struct fx *f, const char *name)
+{
+    json_t *st = fx_status(f);
+    bool served = client_num(fx_child(st, name), "served") != 0;
+    json_decref(st);
+    return served;
+}
+
+/* However often one that served is killed, the next generation comes at once. */
+static void test_killed_again_and_again(void **state)
+{
+    struct fx *f = *state;
+    fx_start(f);
+    for (unsigned gen = 1; gen <= 3; gen++) {
+        pid_t pid = fx_wait(f, "engine0", "ready", gen, 10);
+        double end = fx_now() + 10;
+        while (!has_served(f, "engine0")) {
+            assert_true(fx_now() < end);
+            fx_nap(50);
+        }
+        double t0 = fx_now();
+        kill(pid, SIGKILL);
+        fx_wait(f, "engine0", "ready", gen + 1, 10);
+        assert_true(fx_now() - t0 < 0.9); /* the second one would come after 1 s, the third after 2 s */
+    }
+}
+
+/* What was true before a kill is no answer after it. */
+static void test_health_after_kill(void **state)
+{
+    struct fx *f = *state;
+    struct vt_err err;
+    fx_set(f, "supervisor.backoff_max_ms=50");
+    fx_set(f, "supervisor.breaker=off");
+    fx_start(f);
+    for (unsigned gen = 1; gen <= 8; gen++) {
+        pid_t pid = fx_wait(f, "engine0", "ready", gen, 10);
+        fx_wait_overall(f, "ready", 5);
+        kill(pid, SIGKILL);
+        json_t *h = client_call(&f->c, "health", NULL, NULL, &err);
+        assert_true(strcmp(client_str(h, "state"), "ready") != 0 || client_num(h, "gen") > gen);
+        json_decref(h);
+    }
+}
+
+/* health and status say the same at every moment of a drain: draining, then down; a drained gateway is down as well. */
+static void test_one_truth(void **state)
+{
+    static const char *const names[] = {"engine0", "gateway"};
+    struct fx *f = *state;
+    struct vt_err err;
+    fx_start(f);
+    for (int i = 0; i < 2; i++) {
+        fx_wait_overall(f, "ready", 10);
+        bool down = false;
+        double end = fx_now() + 10;
+        json_decref(client_call(&f->c, "drain", json_pack("{s:s}", "child", names[i]), NULL, &err));
+        while (!down) {
+            json_t *before = client_call(&f->c, "health", NULL, NULL, &err), *st = fx_status(f),
+                   *after = client_call(&f->c, "health", NULL, NULL, &err);
+            down = strcmp(client_str(before, "state"), "down") == 0;
+            assert_true(down || strcmp(client_str(before, "state"), "draining") == 0);
+            if (strcmp(client_str(before, "state"), client_str(after, "state")) == 0)
+                assert_string_equal(client_str(st, "state"), client_str(before, "state"));
+            json_decref(before);
+            json_decref(st);
+            json_decref(after);
+            assert_true(fx_now() < end);
+        }
+        json_decref(client_call(&f->c, "start", json_pack("{s:s}", "child", names[i]), NULL, &err));
+    }
+}
+
 /* L18: a bounce that could not come back up does not go down. */
 static void test_gate_before_stop(void **state)
 {
@@ -362,10 +435,25 @@ static void test_flood(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(test_refused_children), T(test_exit_zero),     T(test_signal),       T(test_config_fault_is_final),
-        T(test_effective),        T(test_unknown_frame), T(test_timeouts),     T(test_slow_load),
-        T(test_ignored_stop),     T(test_grandchild),    T(test_hung_gateway), T(test_killed_store),
-        T(test_gate_before_stop), T(test_foreign_pid),   T(test_environment),  T(test_flood),
+        T(test_refused_children),
+        T(test_exit_zero),
+        T(test_signal),
+        T(test_config_fault_is_final),
+        T(test_effective),
+        T(test_unknown_frame),
+        T(test_timeouts),
+        T(test_slow_load),
+        T(test_ignored_stop),
+        T(test_grandchild),
+        T(test_hung_gateway),
+        T(test_killed_store),
+        T(test_gate_before_stop),
+        T(test_killed_again_and_again),
+        T(test_health_after_kill),
+        T(test_one_truth),
+        T(test_foreign_pid),
+        T(test_environment),
+        T(test_flood),
         T(test_run_as),
     };
     return cmocka_run_group_tests_name("generation", tests, NULL, NULL);

@@ -111,25 +111,26 @@ static void test_backoff(void **state)
     for (size_t i = 0; i < 7; i++) {
         uint64_t w = VT_SEC(want_s[i]);
         now += VT_SEC(700); /* slow enough for the breaker of early failures */
-        assert_int_equal(restart_failed(&r, &engine_policy, CLASS_SIGNAL, true, now, middle(w), &d),
+        assert_int_equal(restart_failed(&r, &engine_policy, CLASS_SIGNAL, LIFE_READY, now, middle(w), &d),
                          RESTART_WAIT);
         assert_int_equal(d, w);
     }
     for (uint64_t rnd = 0; rnd < 100; rnd++) {
         struct restart one = {0};
-        restart_failed(&one, &engine_policy, CLASS_SIGNAL, true, now, rnd * 7919 * 1000, &d);
+        restart_failed(&one, &engine_policy, CLASS_SIGNAL, LIFE_READY, now, rnd * 7919 * 1000, &d);
         assert_in_range(d, VT_MS(800), VT_MS(1200));
     }
     restart_reset(&r);
-    restart_failed(&r, &gateway_policy, CLASS_SIGNAL, true, now, middle(VT_MS(200)), &d);
+    restart_failed(&r, &gateway_policy, CLASS_SIGNAL, LIFE_READY, now, middle(VT_MS(200)), &d);
     assert_int_equal(d, VT_MS(200));
-    restart_failed(&r, &gateway_policy, CLASS_SIGNAL, true, now, middle(VT_SEC(1)), &d);
+    restart_failed(&r, &gateway_policy, CLASS_SIGNAL, LIFE_READY, now, middle(VT_SEC(1)), &d);
     assert_int_equal(d, VT_SEC(1));
     restart_reset(&r);
-    restart_failed(&r, &engine_policy, CLASS_OOM_KILL, true, now, middle(VT_SEC(2)), &d);
+    restart_failed(&r, &engine_policy, CLASS_OOM_KILL, LIFE_READY, now, middle(VT_SEC(2)), &d);
     assert_int_equal(d, VT_SEC(2));
     restart_reset(&r);
-    assert_int_equal(restart_failed(&r, &engine_policy, CLASS_CONFIG, false, now, 0, &d), RESTART_FINAL);
+    assert_int_equal(restart_failed(&r, &engine_policy, CLASS_CONFIG, LIFE_STARTED, now, 0, &d),
+                     RESTART_FINAL);
 }
 
 static void test_breaker(void **state)
@@ -137,24 +138,57 @@ static void test_breaker(void **state)
     struct restart r = {0};
     uint64_t now = VT_SEC(10000), d;
     for (int i = 0; i < 4; i++, now += VT_SEC(10))
-        assert_int_equal(restart_failed(&r, &engine_policy, CLASS_SIGNAL, false, now, 0, &d), RESTART_WAIT);
+        assert_int_equal(restart_failed(&r, &engine_policy, CLASS_SIGNAL, LIFE_STARTED, now, 0, &d),
+                         RESTART_WAIT);
     for (int i = 0; i < 5; i++) {
         static const unsigned want[] = {900, 1800, 3600, 7200, 7200};
-        assert_int_equal(restart_failed(&r, &engine_policy, CLASS_SIGNAL, false, now, 0, &d), RESTART_OPEN);
+        assert_int_equal(restart_failed(&r, &engine_policy, CLASS_SIGNAL, LIFE_STARTED, now, 0, &d),
+                         RESTART_OPEN);
         assert_int_equal(d, VT_SEC(want[i]));
     }
     restart_reset(&r);
     /* eight in an hour although each had been ready */
     for (int i = 0; i < 7; i++, now += VT_SEC(60))
-        assert_int_equal(restart_failed(&r, &engine_policy, CLASS_SIGNAL, true, now, 0, &d), RESTART_WAIT);
-    assert_int_equal(restart_failed(&r, &engine_policy, CLASS_SIGNAL, true, now, 0, &d), RESTART_OPEN);
+        assert_int_equal(restart_failed(&r, &engine_policy, CLASS_SIGNAL, LIFE_READY, now, 0, &d),
+                         RESTART_WAIT);
+    assert_int_equal(restart_failed(&r, &engine_policy, CLASS_SIGNAL, LIFE_READY, now, 0, &d), RESTART_OPEN);
     /* the gateway's never opens */
     restart_reset(&r);
     for (int i = 0; i < 50; i++, now += VT_SEC(1))
         assert_int_equal(
-            restart_failed(&r, &gateway_policy, CLASS_SIGNAL, false, now, middle(VT_SEC(60)), &d),
+            restart_failed(&r, &gateway_policy, CLASS_SIGNAL, LIFE_STARTED, now, middle(VT_SEC(60)), &d),
             RESTART_WAIT);
     assert_int_equal(d, VT_SEC(60));
+}
+
+/* What served is back soon, however often it is killed; what it was before does not matter then. */
+static void test_served(void **state)
+{
+    struct restart r = {0};
+    uint64_t now = VT_SEC(10000), d;
+    for (int i = 0; i < 4; i++, now += VT_SEC(200))
+        restart_failed(&r, &engine_policy, CLASS_SIGNAL, LIFE_READY, now, 0, &d);
+    for (int i = 0; i < 60; i++, now += VT_SEC(30)) {
+        assert_int_equal(restart_failed(&r, &engine_policy, CLASS_SIGKILL_UNKNOWN, LIFE_SERVED, now,
+                                        middle(VT_MS(200)), &d),
+                         RESTART_WAIT);
+        assert_int_equal(d, VT_MS(200));
+    }
+    restart_failed(&r, &engine_policy, CLASS_SIGKILL_UNKNOWN, LIFE_READY, now, middle(VT_SEC(1)), &d);
+    assert_int_equal(d, VT_SEC(1));
+    for (int i = 0; i < 20; i++, now += VT_SEC(30)) {
+        restart_failed(&r, &gateway_policy, CLASS_SIGNAL, LIFE_SERVED, now, middle(VT_MS(200)), &d);
+        assert_int_equal(d, VT_MS(200));
+    }
+    /* a request that makes it crash, time after time, after it had served others */
+    restart_reset(&r);
+    for (int i = 0; i < 7; i++, now += VT_SEC(30)) {
+        assert_int_equal(
+            restart_failed(&r, &engine_policy, CLASS_SIGNAL, LIFE_SERVED, now, middle(VT_MS(200)), &d),
+            RESTART_WAIT);
+        assert_int_equal(d, VT_MS(200));
+    }
+    assert_int_equal(restart_failed(&r, &engine_policy, CLASS_SIGNAL, LIFE_SERVED, now, 0, &d), RESTART_OPEN);
 }
 
 /* ---- liveness ---- */
@@ -370,9 +404,9 @@ static void test_canary(void **state)
     for (int i = 0; i < 300; i++) {
         second(&w, true);
         assert_int_equal(w.v, LIVE_OK);
-        if (live_canary_due(&w.l, VT_SEC(60), w.t.mono)) {
+        if (live_canary_due(&w.l, VT_SEC(60), VT_SEC(2), w.t.mono)) {
             live_canary_sent(&w.l, w.t.mono);
-            assert_false(live_canary_due(&w.l, VT_SEC(60), w.t.mono));
+            assert_false(live_canary_due(&w.l, VT_SEC(60), VT_SEC(2), w.t.mono));
             live_canary_answered(&w.l, w.t.mono);
             sent++;
         }
@@ -389,12 +423,19 @@ static void test_canary(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_states),         cmocka_unit_test(test_exit_classes),
-        cmocka_unit_test(test_backoff),        cmocka_unit_test(test_breaker),
-        cmocka_unit_test(test_heartbeat_only), cmocka_unit_test(test_slow_prefill),
-        cmocka_unit_test(test_loads),          cmocka_unit_test(test_hello_timeout),
-        cmocka_unit_test(test_silence),        cmocka_unit_test(test_stopped_and_continued),
-        cmocka_unit_test(test_late_loop),      cmocka_unit_test(test_waiting_for_credit),
+        cmocka_unit_test(test_states),
+        cmocka_unit_test(test_exit_classes),
+        cmocka_unit_test(test_backoff),
+        cmocka_unit_test(test_breaker),
+        cmocka_unit_test(test_served),
+        cmocka_unit_test(test_heartbeat_only),
+        cmocka_unit_test(test_slow_prefill),
+        cmocka_unit_test(test_loads),
+        cmocka_unit_test(test_hello_timeout),
+        cmocka_unit_test(test_silence),
+        cmocka_unit_test(test_stopped_and_continued),
+        cmocka_unit_test(test_late_loop),
+        cmocka_unit_test(test_waiting_for_credit),
         cmocka_unit_test(test_canary),
     };
     return cmocka_run_group_tests_name("policy", tests, NULL, NULL);

@@ -1,4 +1,5 @@
 /* The parts of vitriold that need no child: fingerprint, gates, readers, logs, environment, lock, requests on ctl. */
+#include "child.h"
 #include "childlog.h"
 #include "ctl.h"
 #include "duties.h"
@@ -17,11 +18,13 @@
 
 #include <cmocka.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -356,6 +359,30 @@ static void test_spawn_failure(void **state)
     }
 }
 
+/* A kill that was sent is a death, whether or not the kernel has come to it. */
+static void test_dying(void **state)
+{
+    struct sup s = {.cfg = vt_config_new()};
+    for (int i = 0; i < 200; i++) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            for (;;)
+                pause();
+        }
+        int fd = (int)syscall(SYS_pidfd_open, pid, 0);
+        struct child c = {.sup = &s, .pid = pid, .pidfd = fd};
+        assert_false(child_dying(&c));
+        kill(pid, SIGSTOP);
+        assert_false(child_dying(&c));
+        kill(pid, SIGKILL);
+        assert_true(child_dying(&c));
+        waitpid(pid, NULL, 0);
+        assert_true(child_dying(&c));
+        close(fd);
+    }
+    vt_config_free(s.cfg);
+}
+
 /* ---- run directory ---- */
 
 static void test_rundir(void **state)
@@ -612,6 +639,7 @@ int main(void)
         cmocka_unit_test(test_childlog),
         cmocka_unit_test(test_environment),
         cmocka_unit_test(test_spawn_failure),
+        cmocka_unit_test(test_dying),
         cmocka_unit_test(test_rundir),
         cmocka_unit_test(test_watchdog),
         cmocka_unit_test(test_ctl),
