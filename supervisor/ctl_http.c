@@ -48,7 +48,7 @@ static int read_key(const char *path, char *key, size_t size, struct vt_err *err
         return 0;
     FILE *f = fopen(path, "re");
     if (f == NULL)
-        return vt_fail_errno(err, VT_E_NO_INPUT, "%s", path);
+        return vt_fail_errno(err, VT_E_NO_INPUT, "--api-key-file %s", path);
     if (fgets(key, (int)size, f) != NULL)
         key[strcspn(key, "\r\n")] = '\0';
     fclose(f);

@@ -303,6 +303,15 @@ static void test_vitriolctl(void **state)
     expect_error(f, "config show engine.slotz", VT_EX_USAGE);
     expect_error(f, "checkpoint 99", VT_EX_USAGE);
     expect_error(f, "op 4711", VT_EX_NOINPUT);
+    expect_error(f, "op x", VT_EX_USAGE);
+    expect_error(f, "op 1x", VT_EX_USAGE);
+    expect_error(f, "op", VT_EX_USAGE);
+    expect_error(f, "slots --api-key-file /nonexistent", VT_EX_NOINPUT);
+    v = ctl(f, "wait --ready", &rc);
+    assert_int_equal(rc, 0);
+    assert_string_equal(client_str(v, "state"), "ready");
+    assert_int_equal(client_num(v, "pid"), f->pid);
+    json_decref(v);
     expect_error(f, "statsu", VT_EX_USAGE);
     kill(f->pid, SIGSTOP);
     fx_nap(100);

@@ -8,6 +8,7 @@
 #include "sock_ctl.h"
 #include "suggest.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,6 +116,8 @@ static int cmd_wait(struct call *c)
         bool failed = h != NULL && strcmp(client_str(h, "state"), "failed") == 0;
         if (h != NULL)
             vt_fail(&err, VT_E_DEADLINE, "it is %s", client_str(h, "state"));
+        if (ready && c->json)
+            print_json(h);
         json_decref(h);
         if (ready)
             return VT_EX_OK;
@@ -389,13 +392,21 @@ static int cmd_reset(struct call *c)
     return act(c, "reset", child_arg(c), false, 0);
 }
 
+/* A number and nothing behind it. */
+static bool number(const char *text, uint64_t *out)
+{
+    char *end;
+    errno = 0;
+    *out = strtoull(text, &end, 10);
+    return text[0] >= '0' && text[0] <= '9' && *end == '\0' && errno == 0 && *out <= INT64_MAX;
+}
+
 static int cmd_checkpoint(struct call *c)
 {
     json_t *args = NULL;
     if (c->n_args > 0) {
-        char *end;
-        long slot = strtol(c->arg[0], &end, 10);
-        if (*end != '\0' || end == c->arg[0] || slot < 0)
+        uint64_t slot;
+        if (!number(c->arg[0], &slot))
             return misused(c, "checkpoint takes the number of a slot, or nothing for all");
         args = json_pack("{s:I}", "slot", (json_int_t)slot);
     }
@@ -405,9 +416,9 @@ static int cmd_checkpoint(struct call *c)
 static int cmd_op(struct call *c)
 {
     struct vt_err err;
-    if (c->n_args != 1)
+    uint64_t op;
+    if (c->n_args != 1 || !number(c->arg[0], &op))
         return misused(c, "op takes the number of an operation");
-    uint64_t op = strtoull(c->arg[0], NULL, 10);
     json_t *st =
         c->wait ? client_follow(&c->client, op, c->timeout_s >= 0 ? c->timeout_s : 3600, &err)
                 : client_call(&c->client, "op.status", json_pack("{s:I}", "op", (json_int_t)op), NULL, &err);

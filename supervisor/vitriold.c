@@ -151,7 +151,7 @@ static int configure(struct options *o, struct vt_config *cfg, int argc, char **
     if (vt_config_layers(cfg, VT_DIR_VENDOR, VT_DIR_ETC, user, err) < 0)
         return -1;
     if (o->file != NULL && vt_config_file(cfg, VT_L_USER, o->file, false, err) < 0)
-        return -1;
+        return vt_fail_prefix(err, "--config");
     if (vt_config_env(cfg, environ, err) < 0 || vt_config_profile(cfg, VT_DIR_VENDOR, VT_DIR_ETC, err) < 0)
         return -1;
     return vt_config_check(cfg, err);

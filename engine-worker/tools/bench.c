@@ -174,7 +174,7 @@ int tool_bench(int argc, char **argv, struct vt_err *err)
     struct plan p = {.depths = {{0}, 1}, .batches = {{1}, 1}};
     bool json = false;
     const struct opt table[] = {
-        {"-m", "--model", OPT_STR, &model, 0, 0, "GGUF file"},
+        {"-m", "--model", OPT_IN, &model, 0, 0, "GGUF file"},
         {"-p", "--prompt", OPT_INT, &prompt, 0, 1 << 20, "tokens to prefill (512)"},
         {"-n", "--gen", OPT_INT, &gen, 0, 1 << 20, "tokens to decode, one by one (128)"},
         {"-d", "--depth", OPT_INTS, &p.depths, 0, 1 << 20, "tokens in the cache before (0); a list"},
@@ -193,6 +193,8 @@ int tool_bench(int argc, char **argv, struct vt_err *err)
         return rc < 0 ? -1 : 0;
     if (!model)
         return vt_fail(err, VT_E_USAGE, "-m FILE is needed");
+    if (prompt == 0 && gen == 0)
+        return vt_fail(err, VT_E_USAGE, "-p 0 and -n 0: nothing to measure");
     p.prompt = (uint32_t)prompt;
     p.gen = (uint32_t)gen;
     p.repeats = (uint32_t)repeats;

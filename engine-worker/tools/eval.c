@@ -131,7 +131,9 @@ static int eval_tokens(struct lab *lab, const char *tokens, const char *out, boo
         return -1;
     int rc = check_ids(lab, tokens, &ids, draft, err);
     uint32_t n = (uint32_t)ids.n;
-    if (rc == 0 && (rc = npy_create(&npy, out, draft ? n - 1 : n, (uint64_t)lab->model->n_vocab, err)) == 0) {
+    if (rc == 0 && (rc = npy_create(&npy, out, draft ? n - 1 : n, (uint64_t)lab->model->n_vocab, err)) < 0)
+        vt_fail_prefix(err, "--logits");
+    if (rc == 0) {
         rc = draft ? lab_draft(lab, ids.ids, n, write_rows, &npy, err)
                    : lab_feed(lab, 0, ids.ids, n, 0, write_rows, &npy, err);
         rc = npy_close(&npy, rc == 0 ? err : NULL) < 0 ? -1 : rc;
@@ -146,9 +148,9 @@ int tool_eval(int argc, char **argv, struct vt_err *err)
     int64_t ctx = 512, threads = 0, ubatch = 256, windows = 0;
     bool json = false, draft = false;
     const struct opt table[] = {
-        {"-m", "--model", OPT_STR, &model, 0, 0, "GGUF file"},
-        {"--text", NULL, OPT_STR, &text, 0, 0, "text file: perplexity"},
-        {"--tokens", NULL, OPT_STR, &tokens, 0, 0,
+        {"-m", "--model", OPT_IN, &model, 0, 0, "GGUF file"},
+        {"--text", NULL, OPT_IN, &text, 0, 0, "text file: perplexity"},
+        {"--tokens", NULL, OPT_IN, &tokens, 0, 0,
          "file of token ids (blanks or a JSON array between them): logits"},
         {"--logits", NULL, OPT_STR, &logits, 0, 0,
          "with --tokens: .npy file to write, float32, one row a position"},
@@ -172,7 +174,9 @@ int tool_eval(int argc, char **argv, struct vt_err *err)
     if (!model)
         return vt_fail(err, VT_E_USAGE, "-m FILE is needed");
     if (!text == !tokens)
-        return vt_fail(err, VT_E_USAGE, "either --text FILE or --tokens FILE is needed");
+        return vt_fail(err, VT_E_USAGE,
+                       text ? "--text FILE and --tokens FILE exclude each other"
+                            : "--text FILE or --tokens FILE is needed");
     if (!tokens != !logits)
         return vt_fail(err, VT_E_USAGE, "--tokens FILE and --logits OUT.npy belong together");
     if (draft && !tokens)

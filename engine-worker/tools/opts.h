@@ -7,7 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum opt_kind { OPT_FLAG, OPT_STR, OPT_INT, OPT_FLOAT, OPT_INTS };
+/* OPT_IN: a file that is read, which must be there; "-" is standard input where the command takes it. */
+enum opt_kind { OPT_FLAG, OPT_STR, OPT_IN, OPT_INT, OPT_FLOAT, OPT_INTS };
 
 #define OPT_LIST_MAX 16
 struct opt_list {
@@ -19,12 +20,12 @@ struct opt {
     const char *name; /* "-m" or "--model"; alias may be NULL */
     const char *alias;
     enum opt_kind kind;
-    void *to;         /* bool, const char *, int64_t, double, struct opt_list */
+    void *to;         /* bool, const char * (OPT_STR, OPT_IN), int64_t, double, struct opt_list */
     int64_t min, max; /* OPT_INT, OPT_INTS */
     const char *help; /* "FILE  GGUF file" */
 };
 
-/* Parses argv[1..). *rest, when not NULL, takes the one argument that is not an option. --help prints usage and the table
+/* Parses argv[1..). Long options may have their value behind a '='. Errors name the option as it was written. *rest, when not NULL, takes the one argument that is not an option. --help prints usage and the table
  * to stdout and returns 1. Errors: VT_E_USAGE. */
 int opts_parse(const struct opt *table, const char *usage, int argc, char **argv, const char **rest,
                struct vt_err *err);

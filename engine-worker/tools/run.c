@@ -117,9 +117,9 @@ struct run_opts {
 static int parse(struct run_opts *o, int argc, char **argv, struct vt_err *err)
 {
     const struct opt table[] = {
-        {"-m", "--model", OPT_STR, &o->model, 0, 0, "GGUF file"},
+        {"-m", "--model", OPT_IN, &o->model, 0, 0, "GGUF file"},
         {"-p", "--prompt", OPT_STR, &o->text, 0, 0, "the question"},
-        {"-f", "--file", OPT_STR, &o->file, 0, 0, "the question is in this file (-: standard input)"},
+        {"-f", "--file", OPT_IN, &o->file, 0, 0, "the question is in this file (-: standard input)"},
         {"-s", "--system", OPT_STR, &o->system, 0, 0, "system message"},
         {"--raw", NULL, OPT_FLAG, &o->raw, 0, 0, "no chat template: continue the text as it is"},
         {"-n", "--max-tokens", OPT_INT, &o->n, 1, 1 << 24, "most tokens of the answer (512)"},
@@ -151,7 +151,8 @@ static int parse(struct run_opts *o, int argc, char **argv, struct vt_err *err)
     if (!o->model)
         return vt_fail(err, VT_E_USAGE, "-m FILE is needed");
     if (!o->text == !o->file)
-        return vt_fail(err, VT_E_USAGE, "either -p TEXT or -f FILE is needed");
+        return vt_fail(err, VT_E_USAGE,
+                       o->text ? "-p TEXT and -f FILE exclude each other" : "-p TEXT or -f FILE is needed");
     if (o->raw && o->system)
         return vt_fail(err, VT_E_USAGE, "--system is part of a chat template and does not go with --raw");
     return 0;
