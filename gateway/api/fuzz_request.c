@@ -1,4 +1,5 @@
-/* Request bodies: from bytes to parameters. */
+/* Requests: their framing in any pieces, and bodies from bytes to parameters. */
+#include "../http/framing.h"
 #include "body.h"
 #include "params.h"
 
@@ -12,12 +13,27 @@ static int one_id(void *arg, const char *text, size_t n, uint32_t **ids, size_t 
     return 0;
 }
 
+static void frame(const uint8_t *data, size_t n, size_t piece, struct framing *f)
+{
+    *f = (struct framing){0};
+    for (size_t at = 0; at < n; at += piece)
+        framing_feed(f, (const char *)data + at, n - at < piece ? n - at : piece);
+    if (f->state == FRAMING_BAD && (f->status < 400 || !f->why))
+        abort();
+    framing_fini(f);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     const struct params_env env = {.n_vocab = 1000, .slots = 4, .tokenize = one_id};
     struct api_err e = {0};
     struct params p;
+    struct framing whole, pieces;
+    frame(data, n, n + 1, &whole);
+    frame(data, n, 1 + n % 7, &pieces);
+    if (whole.state != pieces.state || whole.heads != pieces.heads || whole.left != pieces.left)
+        abort();
     json_t *body = body_parse((const char *)data, n, &e);
     if (body && params_parse(&p, body, &env, &e) == 0) {
         json_t *o = params_json(&p);

@@ -203,4 +203,17 @@ static void on_status(void *arg, struct http_req *r, unsigned status)
     stats_response(&((struct gateway *)arg)->stats, (unsigned)http_tag(r), status);
 }
 
-const struct http_ops dispatch_ops = {on_head, on_request, on_status};
+static char *malformed(void *arg, unsigned status, const char *why, size_t *len)
+{
+    struct gateway *gw = arg;
+    struct api_err e;
+    api_fail(&e, (int)status, NULL, "malformed HTTP request: %s", why);
+    json_t *v = api_error_json(&e);
+    char *text = v ? json_dumps(v, JSON_COMPACT) : NULL;
+    json_decref(v);
+    *len = text ? strlen(text) : 0;
+    stats_response(&gw->stats, 0, status);
+    return text;
+}
+
+const struct http_ops dispatch_ops = {on_head, on_request, on_status, malformed};

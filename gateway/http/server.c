@@ -10,13 +10,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { NOTSENT_LOWAT = 65536, SMALL_BODY = 1 << 20, POOL = 131072, GRACE_US = 1000000 };
+enum { NOTSENT_LOWAT = 65536, SMALL_BODY = 1 << 20, POOL = 131072 };
 
 /* ---- running the library ---- */
 
 static int run_all(struct http_server *s)
 {
     uint64_t soonest = UINT64_MAX;
+    guard_look(s);
     for (int i = 0; i < s->n_daemons; i++) {
         MHD_UNSIGNED_LONG_LONG ms;
         MHD_run(s->daemons[i].d);
@@ -76,8 +77,10 @@ static struct http_req *req_new(struct http_server *s, struct MHD_Connection *c,
     r->s = s;
     r->c = c;
     r->conn = ci ? ci->socket_context : NULL;
-    if (r->conn)
+    if (r->conn) {
         r->conn->req = r;
+        r->conn->begun++;
+    }
     r->method = method;
     r->path = path;
     r->next = s->reqs;
@@ -128,13 +131,15 @@ static int on_hung(sd_event_source *src, uint64_t usec, void *arg)
 {
     struct http_conn *n = arg;
     struct http_req *r = n->req;
-    if (r && r->claimed && !r->ended) {
+    if (n->refused)
+        shutdown(n->fd, SHUT_RDWR);
+    else if (r && r->claimed && !r->ended) {
         tell_gone(r);
         http_abort(r);
     } else if (!r || !r->resp) {
         shutdown(n->fd, SHUT_RDWR); /* it waits for the rest of a request: make the library see */
     } else {
-        http_arm(n, GRACE_US);
+        http_arm(n, HTTP_GRACE_US);
     }
     return 0;
 }
@@ -145,7 +150,7 @@ static int on_hangup(sd_event_source *src, int fd, uint32_t ev, void *arg)
     sd_event_source_set_enabled(src, SD_EVENT_OFF);
     n->hung = true;
     /* What came before the end may be a whole request: it has its chance. */
-    return n->req && n->req->claimed ? on_hung(NULL, 0, n) : (http_arm(n, GRACE_US), 0);
+    return n->req && n->req->claimed ? on_hung(NULL, 0, n) : (http_arm(n, HTTP_GRACE_US), 0);
 }
 
 static void conn_free(struct http_conn *n)
@@ -154,6 +159,7 @@ static void conn_free(struct http_conn *n)
         n->req->conn = NULL;
     sd_event_source_disable_unref(n->io);
     sd_event_source_disable_unref(n->timer);
+    framing_fini(&n->framing);
     free(n);
 }
 
@@ -165,7 +171,8 @@ static struct http_conn *conn_new(struct http_server *s, int fd)
     n->s = s;
     n->fd = fd;
     if (sd_event_add_io(s->ev, &n->io, fd, EPOLLRDHUP, on_hangup, n) < 0 ||
-        sd_event_add_time_relative(s->ev, &n->timer, CLOCK_MONOTONIC, 0, 1000, on_hung, n) < 0) {
+        sd_event_add_time_relative(s->ev, &n->timer, CLOCK_MONOTONIC, 0, 1000, on_hung, n) < 0 ||
+        guard_watch(n)) {
         conn_free(n);
         return NULL;
     }
@@ -178,9 +185,12 @@ static void on_completed(void *arg, struct MHD_Connection *c, void **cls, enum M
     struct http_req *r = *cls;
     if (!r)
         return;
+    struct http_conn *n = r->conn;
     *cls = NULL;
     tell_gone(r);
     req_free(r);
+    if (n && guard_due(n) && !n->framing.in_body)
+        guard_refuse(n);
 }
 
 static void on_connection(void *arg, struct MHD_Connection *c, void **cls,
@@ -213,6 +223,11 @@ static enum MHD_Result at_head(struct http_req *r)
     unsigned long long len = cl ? strtoull(cl, NULL, 10) : 0;
     bool asks = http_get_header(r, "Expect") != NULL;
     r->state = R_BODY;
+    if (r->conn && r->conn->framing.in_body && guard_due(r->conn))
+        guard_refuse(r->conn);
+    /* two lengths: the guard would have said it, if it could */
+    if (r->broken || (cl && http_get_header(r, "Transfer-Encoding")))
+        return MHD_NO;
     if (len > r->s->lim.max_body)
         r->too_large = true;
     else
@@ -322,6 +337,10 @@ int http_new(struct http_server **out, sd_event *ev, const int *fds, int n_fds, 
     s->arg = arg;
     s->log = log;
     s->clock = vt_clock_real();
+    if (guard_init(s)) {
+        http_free(s);
+        return vt_fail(err, VT_E_OS, "http: cannot watch connections: %s", strerror(errno));
+    }
     int r = sd_event_add_defer(ev, &s->kick, on_kick, s);
     if (r >= 0)
         r = sd_event_add_time_relative(ev, &s->timer, CLOCK_MONOTONIC, 0, 0, on_timer, s);
@@ -390,6 +409,7 @@ void http_free(struct http_server *s)
     }
     sd_event_source_disable_unref(s->kick);
     sd_event_source_disable_unref(s->timer);
+    guard_fini(s);
     free(s->daemons);
     free(s);
 }

@@ -24,6 +24,8 @@ struct http_ops {
     void (*on_request)(void *arg, struct http_req *r);
     /* An answer's status is known (for counting). */
     void (*on_status)(void *arg, struct http_req *r, unsigned status);
+    /* The body (malloc'd JSON, NULL: none) of the answer to a request that is malformed, and so is none. */
+    char *(*malformed)(void *arg, unsigned status, const char *why, size_t *len);
 };
 
 struct http_limits {
