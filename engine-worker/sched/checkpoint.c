@@ -1,5 +1,7 @@
 #include "internal.h"
 
+#include "ckpt.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -182,7 +184,9 @@ int engine_export_read(struct eng *e, struct eng_export *x, int kind, uint32_t i
 /* ---- import ---- */
 
 struct import {
-    uint32_t slot, n_blocks, rec_pos;
+    struct slot *slot;       /* NULL: into the cache */
+    uint32_t n_blocks, held; /* the first `held` pages are published ones of others */
+    uint32_t rec_pos;
     uint8_t root[KV_NAME];
     char tenant[TENANT_MAX + 1];
     uint32_t *items; /* [n_blocks * BE_PAGE] */
@@ -193,9 +197,9 @@ struct import {
 static int check_import(const struct eng *e, uint32_t slot, const char *tenant, const uint32_t *items,
                         uint32_t n_items, uint32_t n_blocks, uint32_t rec_pos, struct vt_err *err)
 {
-    if (slot >= e->n_slots)
+    if (slot != ENG_CACHE && slot >= e->n_slots)
         return vt_fail(err, VT_E_NO_SLOT, "slot %u does not exist; there are %u", slot, e->n_slots);
-    if (e->slots[slot].req)
+    if (slot != ENG_CACHE && e->slots[slot].req)
         return vt_fail(err, VT_E_BUSY, "slot %u is at work", slot);
     if (strlen(tenant) > TENANT_MAX)
         return vt_fail(err, VT_E_PARAM, "the tenant's name is longer than %d bytes", TENANT_MAX);
@@ -222,22 +226,46 @@ static uint32_t take_page(struct eng *e, struct kv *kv, const struct slot *excep
     return page;
 }
 
+static uint32_t take_snap(struct eng *e, const struct slot *except)
+{
+    uint32_t snap = kv_snap_alloc(e->kv);
+    while (snap == KV_NONE && slot_evict_idle(e, except))
+        snap = kv_snap_alloc(e->kv);
+    return snap;
+}
+
 static int take_rec(struct eng *e, struct import *m, uint32_t rec_pos, struct vt_err *err)
 {
     struct rec *r = &m->rec;
     uint32_t n = rec_pos / BE_PAGE - first_wpage(e, rec_pos);
-    if (kv_state_floats(e->kv) > 0 && (r->snap = kv_snap_alloc(e->kv)) == KV_NONE)
+    if (kv_state_floats(e->kv) > 0 && (r->snap = take_snap(e, m->slot)) == KV_NONE)
         return vt_fail(err, VT_E_DEVICE_MEM, "no free recurrent snapshot");
     if (n > 0 && !(r->wpages = malloc(n * sizeof *r->wpages)))
         return vt_fail(err, VT_E_NOMEM, "out of memory for an import of %u window pages", n);
     while (r->n_wpages < n) {
-        uint32_t page = take_page(e, e->win, &e->slots[m->slot]);
+        uint32_t page = take_page(e, e->win, m->slot);
         if (page == KV_NONE)
             return vt_fail(err, VT_E_DEVICE_MEM, "no free KV page for %u of window %u", r->n_wpages, n);
         r->wpages[r->n_wpages++] = page;
     }
     m->rec_pos = rec_pos;
     return 0;
+}
+
+/* Leading blocks that the cache has need not come again. */
+static void hold_published(struct eng *e, struct import *m, uint32_t n_blocks)
+{
+    uint8_t name[KV_NAME];
+    memcpy(name, m->root, KV_NAME);
+    while (m->n_blocks < n_blocks) {
+        ckpt_next(name, m->items + (size_t)m->n_blocks * BE_PAGE, BE_PAGE, name);
+        uint32_t page = kv_page_find(e->kv, name);
+        if (page == KV_NONE)
+            break;
+        kv_page_ref(e->kv, page);
+        m->pages[m->n_blocks++] = page;
+    }
+    m->held = m->n_blocks;
 }
 
 static int take_memory(struct eng *e, struct import *m, const uint32_t *items, uint32_t n_blocks,
@@ -248,8 +276,10 @@ static int take_memory(struct eng *e, struct import *m, const uint32_t *items, u
     if (!m->items || !m->pages)
         return vt_fail(err, VT_E_NOMEM, "out of memory for an import of %u blocks", n_blocks);
     memcpy(m->items, items, (size_t)n_blocks * BE_PAGE * sizeof *m->items);
+    if (!m->slot)
+        hold_published(e, m, n_blocks);
     while (m->n_blocks < n_blocks) {
-        uint32_t page = take_page(e, e->kv, &e->slots[m->slot]);
+        uint32_t page = take_page(e, e->kv, m->slot);
         if (page == KV_NONE)
             return vt_fail(err, VT_E_DEVICE_MEM, "no free KV page for block %u of %u", m->n_blocks, n_blocks);
         m->pages[m->n_blocks++] = page;
@@ -258,14 +288,15 @@ static int take_memory(struct eng *e, struct import *m, const uint32_t *items, u
 }
 
 int engine_import_begin(struct eng *e, uint32_t slot, const char *tenant, const uint32_t *items,
-                        uint32_t n_items, uint32_t n_blocks, uint32_t rec_pos, void **imp, struct vt_err *err)
+                        uint32_t n_items, uint32_t n_blocks, uint32_t rec_pos, void **imp, uint32_t *held,
+                        struct vt_err *err)
 {
     if (check_import(e, slot, tenant, items, n_items, n_blocks, rec_pos, err) < 0)
         return -1;
     struct import *m = calloc(1, sizeof *m);
     if (!m)
         return vt_fail(err, VT_E_NOMEM, "out of memory for an import");
-    m->slot = slot;
+    m->slot = slot != ENG_CACHE ? &e->slots[slot] : NULL;
     m->rec.snap = KV_NONE;
     strcpy(m->tenant, tenant); /* checked: it fits */
     kv_root(tenant, m->root);
@@ -274,6 +305,7 @@ int engine_import_begin(struct eng *e, uint32_t slot, const char *tenant, const 
         return -1;
     }
     *imp = m;
+    *held = m->held;
     return 0;
 }
 
@@ -281,7 +313,7 @@ int engine_import_write(struct eng *e, void *imp, int kind, uint32_t index, uint
                         size_t len, struct vt_err *err)
 {
     struct import *m = imp;
-    bool block = kind == 1 && index < m->n_blocks,
+    bool block = kind == 1 && index >= m->held && index < m->n_blocks,
          rec = kind == 2 && m->rec_pos > 0; /* there is one snapshot; its index does not matter */
     uint64_t size = block ? kv_page_bytes(e->kv) : checkpoint_rec_bytes(e);
     if ((!block && !rec) || off > size || len > size - off)
@@ -294,19 +326,41 @@ int engine_import_write(struct eng *e, void *imp, int kind, uint32_t index, uint
     return 0;
 }
 
+/* Everything gets its name; the references go with the import, and what nobody takes then stays cached. */
+static void publish_to_cache(struct eng *e, struct import *m, uint32_t usable)
+{
+    uint8_t name[KV_NAME];
+    uint32_t first = m->rec_pos > 0 ? first_wpage(e, m->rec_pos) : usable;
+    memcpy(name, m->root, KV_NAME);
+    for (uint32_t i = 0; i < usable; i++) {
+        ckpt_next(name, m->items + (size_t)i * BE_PAGE, BE_PAGE, name);
+        if (i >= m->held)
+            m->pages[i] = kv_page_publish(e->kv, m->pages[i], name);
+        if (e->win && i >= first && i - first < m->rec.n_wpages)
+            m->rec.wpages[i - first] = kv_page_publish(e->win, m->rec.wpages[i - first], name);
+    }
+    if (m->rec.snap != KV_NONE)
+        kv_snap_attach(e->kv, m->pages[usable - 1], m->rec.snap);
+    m->rec.snap = KV_NONE;
+}
+
 int engine_import_publish(struct eng *e, void *imp, uint32_t n_blocks, bool rec_ok, uint32_t *tokens,
                           struct vt_err *err)
 {
     struct import *m = imp;
-    struct slot *s = &e->slots[m->slot];
-    if (s->req)
-        return vt_fail(err, VT_E_BUSY, "slot %u is at work", m->slot);
+    struct slot *s = m->slot;
+    if (s && s->req)
+        return vt_fail(err, VT_E_BUSY, "slot %u is at work", s->index);
     uint32_t usable = n_blocks < m->n_blocks ? n_blocks : m->n_blocks;
     if (checkpoint_rec_bytes(e) > 0)
         usable = rec_ok && m->rec_pos <= usable * BE_PAGE ? m->rec_pos / BE_PAGE : 0;
     *tokens = usable * BE_PAGE;
     if (usable == 0)
         return 0;
+    if (!s) {
+        publish_to_cache(e, m, usable);
+        return 0;
+    }
     kv_seq_install(&s->seq, m->root, m->items, m->pages, usable, m->rec.snap, m->rec.wpages);
     m->rec.snap = KV_NONE;
     m->rec.n_wpages = 0;
@@ -325,7 +379,7 @@ void engine_import_free(struct eng *e, void *imp)
     struct import *m = imp;
     if (!m)
         return;
-    for (uint32_t i = 0; i < m->n_blocks; i++)
+    for (uint32_t i = m->n_blocks; i-- > 0;) /* the start of a prefix is evicted last */
         kv_page_unref(e->kv, m->pages[i]);
     rec_free(e, &m->rec);
     free(m->items);

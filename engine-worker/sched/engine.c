@@ -306,6 +306,7 @@ const struct eng_ops eng_real = {
     .export_begin = engine_export_begin,
     .export_free = engine_export_free,
     .export_read = engine_export_read,
+    .resident = engine_resident,
     .import_begin = engine_import_begin,
     .import_write = engine_import_write,
     .import_publish = engine_import_publish,

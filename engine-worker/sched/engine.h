@@ -13,7 +13,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ENG_PAGE 256
+#define ENG_PAGE  256
+#define ENG_CACHE UINT32_MAX /* as the slot of an import: into none */
 
 struct eng_request {
     uint64_t handle; /* chosen by the gateway, unique per link */
@@ -193,10 +194,14 @@ struct eng_ops {
     int (*export_read)(struct eng *e, struct eng_export *x, int kind, uint32_t index, uint64_t off, void *dst,
                        size_t len);
 
-    /* Import into fresh pages; publish is one swap into the slot; free without publish gives everything back. */
+    /* Tokens that this request would reuse if it were submitted now. */
+    uint32_t (*resident)(const struct eng *e, const struct eng_request *q);
+    /* Import into fresh pages; publish is one swap into the slot; free without publish gives everything back. With ENG_CACHE
+     * no slot changes: what is published is found by the next request that begins so, as long as its memory is not wanted
+     * for something else. *held: leading blocks that are here already; they need not be written. */
     int (*import_begin)(struct eng *e, uint32_t slot, const char *tenant, const uint32_t *items,
                         uint32_t n_items, uint32_t n_blocks, uint32_t rec_pos /* 0 = none */, void **imp,
-                        struct vt_err *err);
+                        uint32_t *held, struct vt_err *err);
     int (*import_write)(struct eng *e, void *imp, int kind, uint32_t index, uint64_t off, const void *src,
                         size_t len, struct vt_err *err);
     /* n_blocks: how many leading blocks are whole (a bad one shortens the prefix). Returns tokens restored. */

@@ -134,7 +134,8 @@ void engine_credit(struct eng *e, uint64_t handle, uint32_t add);
 void engine_park_all(struct eng *e);
 
 /* slot.c */
-struct slot *slot_choose(struct eng *e, const struct request *r); /* NULL: wait */
+struct slot *slot_choose(const struct eng *e, const struct request *r); /* NULL: wait */
+uint32_t engine_resident(const struct eng *e, const struct eng_request *q);
 void slot_place(struct eng *e, struct slot *s, struct request *r);
 void slot_place_queued(struct eng *e);
 /* Ends the request of a slot: event, memory of the rid, slot idle. err may be NULL. */
@@ -162,7 +163,7 @@ void engine_export_free(struct eng *e, struct eng_export *x);
 int engine_export_read(struct eng *e, struct eng_export *x, int kind, uint32_t index, uint64_t off, void *dst,
                        size_t len);
 int engine_import_begin(struct eng *e, uint32_t slot, const char *tenant, const uint32_t *items,
-                        uint32_t n_items, uint32_t n_blocks, uint32_t rec_pos, void **imp,
+                        uint32_t n_items, uint32_t n_blocks, uint32_t rec_pos, void **imp, uint32_t *held,
                         struct vt_err *err);
 int engine_import_write(struct eng *e, void *imp, int kind, uint32_t index, uint64_t off, const void *src,
                         size_t len, struct vt_err *err);

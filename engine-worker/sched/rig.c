@@ -187,13 +187,14 @@ uint32_t rig_carry(struct rig *from, struct rig *to, uint32_t slot, uint32_t goo
     void *imp;
     struct vt_err err = {0};
     uint8_t piece[1000];
-    uint32_t tokens;
+    uint32_t tokens, held;
     assert_int_equal(eng_real.export_begin(from->e, 0, &x, &err), 0);
     assert_true(x->n_blocks > 0 && x->n_items / ENG_PAGE == x->n_blocks);
     uint32_t rec = x->n_rec ? x->rec_pos[x->n_rec - 1] : 0;
-    if (eng_real.import_begin(to->e, slot, x->tenant, x->items, x->n_items, x->n_blocks, rec, &imp, &err) < 0)
+    if (eng_real.import_begin(to->e, slot, x->tenant, x->items, x->n_items, x->n_blocks, rec, &imp, &held,
+                              &err) < 0)
         fail_msg("%s", err.text);
-    for (uint32_t i = 0; i < x->n_blocks; i++)
+    for (uint32_t i = held; i < x->n_blocks; i++)
         for (uint64_t at = 0; at < f->block_bytes; at += sizeof piece) {
             size_t n = f->block_bytes - at < sizeof piece ? f->block_bytes - at : sizeof piece;
             assert_int_equal(eng_real.export_read(from->e, x, 1, i, at, piece, n), 0);

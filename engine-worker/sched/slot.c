@@ -1,5 +1,6 @@
 #include "internal.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 void slot_changed(struct slot *s)
@@ -11,7 +12,7 @@ void slot_changed(struct slot *s)
 
 /* An idle slot that holds more than a tenth of the prompt is the one with this conversation; otherwise the least recently
  * used idle slot. */
-struct slot *slot_choose(struct eng *e, const struct request *r)
+struct slot *slot_choose(const struct eng *e, const struct request *r)
 {
     if (r->want_slot >= 0) {
         struct slot *s = &e->slots[r->want_slot];
@@ -34,19 +35,44 @@ struct slot *slot_choose(struct eng *e, const struct request *r)
     return similar ? similar : oldest;
 }
 
+static struct kv_reuse match(const struct eng *e, const struct slot *s, const struct request *r)
+{
+    const struct kv_seq *others[256];
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < e->n_slots && n < 256; i++)
+        if (&e->slots[i] != s)
+            others[n++] = &e->slots[i].seq;
+    return kv_seq_match(&s->seq, r->root, r->items, r->n_items, others, n);
+}
+
 static void take_prefix(struct eng *e, struct slot *s, struct request *r)
 {
     if (!r->reuse) {
         kv_seq_clear(&s->seq, r->root);
         return;
     }
-    const struct kv_seq *others[256];
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < e->n_slots && n < 256; i++)
-        if (&e->slots[i] != s)
-            others[n++] = &e->slots[i].seq;
-    struct kv_reuse plan = kv_seq_match(&s->seq, r->root, r->items, r->n_items, others, n);
+    struct kv_reuse plan = match(e, s, r);
     r->n_reused = kv_seq_reuse(&s->seq, r->root, r->items, &plan);
+}
+
+/* While every slot is at work the first one stands for the one that will be free: what is found by name is the same. */
+uint32_t engine_resident(const struct eng *e, const struct eng_request *q)
+{
+    struct request r = {.want_slot = q->slot < (int32_t)e->n_slots ? q->slot : 0,
+                        .n_items = (uint32_t)(q->n_ids + q->n_emitted)};
+    if (!q->reuse || r.n_items == 0)
+        return 0;
+    r.items = malloc(r.n_items * sizeof *r.items);
+    if (!r.items)
+        return 0;
+    memcpy(r.items, q->ids, q->n_ids * sizeof *r.items);
+    if (q->n_emitted > 0)
+        memcpy(r.items + q->n_ids, q->emitted, q->n_emitted * sizeof *r.items);
+    kv_root(q->tenant, r.root);
+    const struct slot *s = slot_choose(e, &r);
+    uint32_t n = match(e, s ? s : &e->slots[r.want_slot > 0 ? r.want_slot : 0], &r).n;
+    free(r.items);
+    return n;
 }
 
 void slot_place(struct eng *e, struct slot *s, struct request *r)

@@ -454,6 +454,7 @@ static void held_exports_make_others_wait(void **state)
     struct eng_export *x[2];
     struct vt_err err;
     void *imp;
+    uint32_t held;
     rig_open(&r, &tiny_qwen35, &(struct rig_opts){.slots = 2, .ctx = 512});
     struct eng_request q = request(500, 5);
     for (uint32_t s = 0; s < 2; s++) { /* both windows full and frozen by exports: no page is free */
@@ -463,7 +464,7 @@ static void held_exports_make_others_wait(void **state)
         assert_int_equal(eng_real.export_begin(r.e, s, &x[s], &err), 0);
         assert_int_equal(x[s]->n_blocks, 1);
     }
-    assert_int_equal(eng_real.import_begin(r.e, 0, "default", ids, 512, 1, 256, &imp, &err),
+    assert_int_equal(eng_real.import_begin(r.e, 0, "default", ids, 512, 1, 256, &imp, &held, &err),
                      0); /* evicts slot 1 */
     q.slot = 1;
     q.ids = ids + 900;

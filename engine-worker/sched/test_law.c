@@ -321,6 +321,42 @@ static void restore(const struct tiny *t)
     rig_close(&a);
 }
 
+/* Into no slot: found by whoever begins so, and what is there does not come twice. */
+static void restore_to_cache(const struct tiny *t)
+{
+    struct text want[8];
+    struct rig a, b;
+    alone(t, false, want);
+    rig_open(&a, t, NULL);
+    rig_open(&b, t, NULL);
+    struct eng_request q = request(0, false);
+    uint64_t h = rig_submit(&a, &q);
+    rig_run_to(&a, h, 20);
+    assert_int_equal(eng_real.resident(b.e, &q), 0);
+    assert_int_equal(rig_carry(&a, &b, ENG_CACHE, 0), 0); /* its only block was bad */
+    assert_int_equal(eng_real.resident(b.e, &q), 0);
+    assert_int_equal(rig_carry(&a, &b, ENG_CACHE, 1), 256);
+    assert_int_equal(rig_carry(&a, &b, ENG_CACHE, 1), 256);
+    struct eng_slot_info s[8];
+    for (uint32_t i = 0, n = eng_real.slots(b.e, s, 8); i < n; i++)
+        assert_int_equal(s[i].n_tokens, 0);
+    assert_int_equal(eng_real.resident(b.e, &q), 256);
+    const struct rig_req *r = rig_answer(&b, &q);
+    assert_int_equal(r->reused, 256);
+    is_text(&want[0], r);
+    q.tenant = "somebody else";
+    assert_int_equal(eng_real.resident(b.e, &q), 0);
+    rig_run(&a);
+    rig_close(&b);
+    rig_close(&a);
+}
+
+static void an_import_may_wait_for_its_request(void **state)
+{
+    restore_to_cache(&tiny_qwen3);
+    restore_to_cache(&tiny_qwen35);
+}
+
 static void a_restored_engine_goes_on(void **state)
 {
     restore(&tiny_qwen3);
@@ -338,6 +374,7 @@ int main(void)
         cmocka_unit_test(a_next_turn_goes_on_from_the_live_state),
         cmocka_unit_test(cancel_touches_one_request),
         cmocka_unit_test(a_restored_engine_goes_on),
+        cmocka_unit_test(an_import_may_wait_for_its_request),
     };
     make_prompts();
     return cmocka_run_group_tests_name("law", tests, NULL, NULL);

@@ -72,17 +72,17 @@ static void walk_submit(struct walk *w, int at)
 static void walk_checkpoint(struct walk *w)
 {
     struct vt_err err;
-    uint32_t tokens;
+    uint32_t tokens, held;
     if (w->x) {
         if (!w->imp && w->x->n_blocks && below(2)) {
             uint32_t rec = w->x->n_rec ? w->x->rec_pos[0] : 0;
             uint32_t n = w->x->n_blocks;
-            if (eng_real.import_begin(w->r.e, below(3), w->x->tenant, w->x->items, w->x->n_items, n, rec,
-                                      &w->imp, &err) == 0) {
+            if (eng_real.import_begin(w->r.e, below(3) ? below(3) : ENG_CACHE, w->x->tenant, w->x->items,
+                                      w->x->n_items, n, rec, &w->imp, &held, &err) == 0) {
                 uint64_t size = eng_real.facts(w->r.e)->block_bytes,
                          rsize = eng_real.facts(w->r.e)->rec_bytes;
                 uint8_t *piece = malloc(size > rsize ? size : rsize);
-                for (uint32_t i = 0; i < n; i++) {
+                for (uint32_t i = held; i < n; i++) {
                     assert_int_equal(eng_real.export_read(w->r.e, w->x, 1, i, 0, piece, size), 0);
                     assert_int_equal(eng_real.import_write(w->r.e, w->imp, 1, i, 0, piece, size, &err), 0);
                 }

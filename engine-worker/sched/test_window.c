@@ -186,6 +186,29 @@ static void a_restored_engine_goes_on(void **state)
     }
 }
 
+static void an_import_may_wait_for_its_request(void **state)
+{
+    for (uint32_t p = 0; p < 3; p++) {
+        struct rig a, b;
+        open_rig(&a, 2, 64, 1);
+        open_rig(&b, 2, 64, 1);
+        struct eng_request q = request(p);
+        uint64_t h = rig_submit(&a, &q);
+        rig_run_to(&a, h, 10);
+        uint32_t blocks = (lengths[p] + 9) / ENG_PAGE;
+        assert_int_equal(rig_carry(&a, &b, ENG_CACHE, blocks), blocks * ENG_PAGE);
+        q.emitted = rig_at(&a, h)->ids;
+        q.n_emitted = 10;
+        assert_int_equal(eng_real.resident(b.e, &q), blocks * ENG_PAGE);
+        const struct rig_req *r = rig_answer(&b, &q);
+        assert_int_equal(r->reused, blocks * ENG_PAGE);
+        assert_memory_equal(r->ids, text_of(p) + 10, (NEW - 10) * sizeof(uint32_t));
+        rig_run(&a);
+        rig_close(&b);
+        rig_close(&a);
+    }
+}
+
 /* What is exported is a function of the prefix: equal bytes from an engine that was itself restored. */
 static void a_window_exports_the_same_bytes(void **state)
 {
@@ -218,9 +241,13 @@ static void a_window_exports_the_same_bytes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(only_the_window_is_held),   cmocka_unit_test(chunks_and_neighbours_change_no_text),
-        cmocka_unit_test(reuse_changes_no_text),     cmocka_unit_test(a_cache_keeps_windows),
-        cmocka_unit_test(a_restored_engine_goes_on), cmocka_unit_test(a_window_exports_the_same_bytes),
+        cmocka_unit_test(only_the_window_is_held),
+        cmocka_unit_test(chunks_and_neighbours_change_no_text),
+        cmocka_unit_test(reuse_changes_no_text),
+        cmocka_unit_test(a_cache_keeps_windows),
+        cmocka_unit_test(a_restored_engine_goes_on),
+        cmocka_unit_test(an_import_may_wait_for_its_request),
+        cmocka_unit_test(a_window_exports_the_same_bytes),
     };
     make_prompts();
     return cmocka_run_group_tests_name("window", tests, NULL, NULL);

@@ -96,12 +96,48 @@ int stub_export_read(struct eng *e, struct eng_export *x, int kind, uint32_t ind
     return 0;
 }
 
-int stub_import_begin(struct eng *e, uint32_t slot, const char *tenant, const uint32_t *items,
-                      uint32_t n_items, uint32_t n_blocks, uint32_t rec_pos, void **imp, struct vt_err *err)
+static uint32_t common(const char *tenant, const uint32_t *ids, uint32_t n, const char *of,
+                       const uint32_t *items, uint32_t n_items)
 {
-    if (slot >= e->facts.slots)
+    uint32_t i = 0;
+    while (strcmp(tenant, of) == 0 && i < n && i < n_items && items[i] == ids[i])
+        i++;
+    return i;
+}
+
+uint32_t stub_prefix(const struct eng *e, const struct stub_slot *only, const char *tenant,
+                     const uint32_t *ids, uint32_t n)
+{
+    uint32_t best = 0;
+    for (uint32_t i = 0; i < e->facts.slots; i++) {
+        const struct stub_slot *s = &e->slots[i];
+        uint32_t k = only == NULL || only == s ? common(tenant, ids, n, s->tenant, s->items, s->n) : 0;
+        best = k > best ? k : best;
+    }
+    for (unsigned i = 0; i < STUB_CACHE; i++) {
+        const struct stub_prefix *p = &e->cache[i];
+        uint32_t k = common(tenant, ids, n, p->tenant, p->items, p->n);
+        best = k > best ? k : best;
+    }
+    return best;
+}
+
+static void to_cache(struct eng *e, struct import *m, uint32_t n)
+{
+    struct stub_prefix *p = &e->cache[e->n_cached++ % STUB_CACHE];
+    free(p->items);
+    *p = (struct stub_prefix){.items = m->items, .n = n};
+    memcpy(p->tenant, m->tenant, sizeof p->tenant);
+    m->items = NULL;
+}
+
+int stub_import_begin(struct eng *e, uint32_t slot, const char *tenant, const uint32_t *items,
+                      uint32_t n_items, uint32_t n_blocks, uint32_t rec_pos, void **imp, uint32_t *held,
+                      struct vt_err *err)
+{
+    if (slot != ENG_CACHE && slot >= e->facts.slots)
         return vt_fail(err, VT_E_NO_SLOT, "slot %u does not exist", slot);
-    if (e->slots[slot].req.used)
+    if (slot != ENG_CACHE && e->slots[slot].req.used)
         return vt_fail(err, VT_E_BUSY, "slot %u is at work", slot);
     if (n_blocks == 0 || n_blocks > n_items / ENG_PAGE || n_items > e->facts.window ||
         rec_pos % ENG_PAGE != 0 || rec_pos > n_blocks * ENG_PAGE || strlen(tenant) > 64)
@@ -122,6 +158,10 @@ int stub_import_begin(struct eng *e, uint32_t slot, const char *tenant, const ui
     m->n_items = n_items;
     m->n_blocks = n_blocks;
     m->rec_pos = rec_pos;
+    *held = slot == ENG_CACHE ? stub_prefix(e, NULL, tenant, items, n_items) / ENG_PAGE : 0;
+    *held = *held < n_blocks ? *held : n_blocks;
+    for (uint32_t i = 0; i < *held; i++)
+        m->got[i] = e->facts.block_bytes;
     *imp = m;
     return 0;
 }
@@ -150,9 +190,9 @@ int stub_import_publish(struct eng *e, void *imp, uint32_t n_blocks, bool rec_ok
                         struct vt_err *err)
 {
     struct import *m = imp;
-    struct stub_slot *s = &e->slots[m->slot];
+    struct stub_slot *s = m->slot != ENG_CACHE ? &e->slots[m->slot] : NULL;
     uint32_t good = 0;
-    if (s->req.used)
+    if (s != NULL && s->req.used)
         return vt_fail(err, VT_E_BUSY, "slot %u is at work", m->slot);
     while (good < n_blocks && good < m->n_blocks && m->got[good] == e->facts.block_bytes)
         good++;
@@ -163,6 +203,10 @@ int stub_import_publish(struct eng *e, void *imp, uint32_t n_blocks, bool rec_ok
     *tokens = good * ENG_PAGE;
     if (good == 0)
         return 0;
+    if (s == NULL) {
+        to_cache(e, m, *tokens);
+        return 0;
+    }
     s->n = *tokens;
     memcpy(s->items, m->items, s->n * sizeof *s->items);
     memcpy(s->tenant, m->tenant, sizeof s->tenant);

@@ -93,6 +93,8 @@ static void stub_free(struct eng *e)
     }
     for (unsigned i = 0; i < e->n_queue; i++)
         free(e->queue[i].ids);
+    for (unsigned i = 0; i < STUB_CACHE; i++)
+        free(e->cache[i].items);
     free(e->slots);
     free(e->script);
     free(e);
@@ -187,16 +189,6 @@ static void end_slot(struct eng *e, struct stub_slot *s, enum eng_done why, cons
     e->ev.dirty(e->arg, (uint32_t)(s - e->slots), true);
 }
 
-static uint32_t common_prefix(const struct stub_slot *s, const struct stub_req *r)
-{
-    uint32_t n = 0;
-    if (strcmp(s->tenant, r->tenant) != 0)
-        return 0;
-    while (n < s->n && n < r->n_ids && s->items[n] == r->ids[n])
-        n++;
-    return n;
-}
-
 /* The slot asked for, else the idle one with the longest common prefix, else the idle one that was used longest ago. */
 static struct stub_slot *choose(struct eng *e, const struct stub_req *r)
 {
@@ -206,9 +198,9 @@ static struct stub_slot *choose(struct eng *e, const struct stub_req *r)
         return e->slots[r->slot].req.used ? NULL : &e->slots[r->slot];
     for (uint32_t i = 0; i < e->facts.slots; i++) {
         struct stub_slot *s = &e->slots[i];
-        uint32_t n = r->reuse ? common_prefix(s, r) : 0;
         if (s->req.used)
             continue;
+        uint32_t n = r->reuse ? stub_prefix(e, s, r->tenant, r->ids, r->n_ids) : 0;
         if (best == NULL || n > best_n || (n == best_n && s->used < best->used)) {
             best = s;
             best_n = n;
@@ -217,13 +209,24 @@ static struct stub_slot *choose(struct eng *e, const struct stub_req *r)
     return best;
 }
 
+static uint32_t reusable(const struct eng *e, const struct stub_slot *s, const char *tenant,
+                         const uint32_t *ids, uint32_t n_ids)
+{
+    uint32_t n = stub_prefix(e, s, tenant, ids, n_ids);
+    if (n > 0 && n >= n_ids)
+        n = n_ids - 1;                         /* the last position has to be computed for its logits */
+    return e->o.hybrid ? n - n % ENG_PAGE : n; /* recurrent state exists at borders only */
+}
+
+static uint32_t resident(const struct eng *e, const struct eng_request *q)
+{
+    return q->reuse ? reusable(e, NULL, q->tenant, q->ids, (uint32_t)q->n_ids) : 0;
+}
+
 static uint32_t place(struct eng *e, struct stub_slot *s, const struct stub_req *r)
 {
-    uint32_t n = r->reuse ? common_prefix(s, r) : 0;
-    if (n > 0 && n >= r->n_ids)
-        n = r->n_ids - 1; /* the last position has to be computed for its logits */
-    if (e->o.hybrid)
-        n -= n % ENG_PAGE; /* recurrent state exists at borders only */
+    uint32_t n = r->reuse ? reusable(e, s, r->tenant, r->ids, r->n_ids) : 0;
+    memcpy(s->items, r->ids, n * sizeof *s->items);
     s->req = *r;
     s->req.placed_at = now_us();
     s->n = s->reused = n;
@@ -552,6 +555,7 @@ const struct eng_ops eng_stub = {.load = load,
                                  .export_begin = stub_export_begin,
                                  .export_free = stub_export_free,
                                  .export_read = stub_export_read,
+                                 .resident = resident,
                                  .import_begin = stub_import_begin,
                                  .import_write = stub_import_write,
                                  .import_publish = stub_import_publish,

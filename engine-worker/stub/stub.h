@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 
 #define STUB_QUEUE 64
+#define STUB_CACHE 8
 
 struct stub_opts {
     uint32_t load_ms, ticks;     /* load=MS, ticks=N */
@@ -60,6 +61,12 @@ struct stub_slot {
     bool prefilled;
 };
 
+/* Items whose KV is kept, though no slot has them. */
+struct stub_prefix {
+    char tenant[65];
+    uint32_t *items, n;
+};
+
 struct eng {
     struct stub_opts o;
     struct eng_config cfg;
@@ -70,6 +77,8 @@ struct eng {
     struct stub_slot *slots;
     struct stub_req queue[STUB_QUEUE];
     unsigned n_queue;
+    struct stub_prefix cache[STUB_CACHE]; /* a ring */
+    unsigned n_cached;
     uint32_t *script;
     uint32_t n_script;
     uint64_t tokens, serial;
@@ -79,12 +88,16 @@ struct eng {
 };
 
 /* stub_kv.c */
+/* Longest prefix of ids that a slot (NULL: any) or the cache holds. */
+uint32_t stub_prefix(const struct eng *e, const struct stub_slot *only, const char *tenant,
+                     const uint32_t *ids, uint32_t n);
 int stub_export_begin(struct eng *e, uint32_t slot, struct eng_export **out, struct vt_err *err);
 void stub_export_free(struct eng *e, struct eng_export *x);
 int stub_export_read(struct eng *e, struct eng_export *x, int kind, uint32_t index, uint64_t off, void *dst,
                      size_t len);
 int stub_import_begin(struct eng *e, uint32_t slot, const char *tenant, const uint32_t *items,
-                      uint32_t n_items, uint32_t n_blocks, uint32_t rec_pos, void **imp, struct vt_err *err);
+                      uint32_t n_items, uint32_t n_blocks, uint32_t rec_pos, void **imp, uint32_t *held,
+                      struct vt_err *err);
 int stub_import_write(struct eng *e, void *imp, int kind, uint32_t index, uint64_t off, const void *src,
                       size_t len, struct vt_err *err);
 int stub_import_publish(struct eng *e, void *imp, uint32_t n_blocks, bool rec_ok, uint32_t *tokens,

@@ -20,8 +20,10 @@ void checkpoint_free(struct checkpoint *c)
     if (c == NULL)
         return;
     vt_fail(&why, VT_E_DRAINING, "the engine ends");
+    c->o.fetched = NULL; /* whoever waits ends, too */
     checkpoint_link_down(c);
     load_fail(c, &why);
+    fill_end_all(c, &why);
     for (unsigned i = 0; i < MAX_SLOTS; i++)
         free(c->mark[i].restored);
     free(c);
@@ -50,6 +52,8 @@ void checkpoint_link_up(struct checkpoint *c, struct vt_link *l, void *bulk, siz
         return;
     }
     c->link = l;
+    c->silent = false;
+    c->ids_before_link = c->next_id;
     c->n_salts = 0; /* a rebuilt store has others */
 }
 
@@ -71,8 +75,9 @@ void checkpoint_link_down(struct checkpoint *c)
     c->link = NULL;
     memset(&c->ring, 0, sizeof c->ring);
     save_fail(c, &why);
-    if (c->load.state != LOAD_PUBLISH && c->load.state != LOAD_BEGIN)
-        load_fail(c, &why);
+    if (c->load.state != LOAD_IDLE)
+        load_cut(c, &why);
+    fetch_end_all(c);
     while (c->n_named > 0) {
         struct checkpoint_result r = {.failed = 1, .err = why};
         struct named_op op = c->named[--c->n_named];
@@ -167,6 +172,8 @@ int checkpoint_frame(struct checkpoint *c, const struct vt_frame *f, struct vt_e
 {
     if (c->link == NULL)
         return 0;
+    c->heard = vt_mono(c->o.clock);
+    c->silent = false;
     switch (f->type) {
     case VT_F_CK_SALT_IS: return take_salt(c, f);
     case VT_F_CK_NEED:
@@ -194,14 +201,18 @@ static void take_dirty(struct checkpoint *c, const struct event *ev)
 
 void checkpoint_event(struct checkpoint *c, struct event *ev)
 {
-    if (ev->type == EV_DIRTY)
+    if (ev->handle >= COMPUTE_FILLS)
+        fill_event(c, ev);
+    else if (ev->type == EV_DIRTY)
         take_dirty(c, ev);
     else if (ev->type == EV_EXPORT)
         save_event(c, ev);
     else
         load_event(c, ev);
     free(ev->err);
+    free(ev->top);
     ev->err = NULL;
+    ev->top = NULL;
 }
 
 /* ---- what is next ---- */
@@ -240,6 +251,7 @@ static void start_next(struct checkpoint *c)
     if (c->link == NULL)
         return;
     start_named(c);
+    fetch_start(c);
     if (c->save.state == SAVE_IDLE)
         start_due(c, vt_mono(c->o.clock));
 }
@@ -299,6 +311,7 @@ void checkpoint_tick(struct checkpoint *c)
         if (c->status.slot[i].n_prompt > 0)
             c->mark[c->status.slot[i].slot % MAX_SLOTS].prompt = c->status.slot[i].n_prompt;
     load_tick(c);
+    fetch_tick(c);
     check_time(c, now);
     if (c->link == NULL)
         return;

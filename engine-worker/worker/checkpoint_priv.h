@@ -1,4 +1,4 @@
-/* The inside of checkpoint.c, save.c and load.c. */
+/* The inside of checkpoint.c, save.c, load.c and fetch.c. */
 #ifndef WORKER_CHECKPOINT_PRIV_H
 #define WORKER_CHECKPOINT_PRIV_H
 
@@ -56,7 +56,11 @@ struct head {
 };
 struct load {
     enum load_state state;
-    bool all; /* a restore of all heads */
+    bool all;    /* a restore of all heads */
+    bool prefix; /* of a prompt that waits: into the cache, for the request of that handle */
+    uint64_t handle;
+    uint32_t resident; /* tokens of the prompt that are here */
+    uint8_t *names;    /* of a prompt's blocks; NULL before the salt is known */
     uint64_t id, started, deadline, op_started;
     uint32_t slot;
     char tenant[65], name[256];
@@ -69,6 +73,7 @@ struct load {
     uint64_t manifest;
     uint32_t *items;
     uint32_t n_items, n_blocks, rec_pos;
+    uint32_t all_items; /* a slot file's; those behind n_items have no blocks */
     void *imp;
     uint32_t next_block, next_piece; /* what has to come next; the snapshot comes before block 0 */
     bool want_rec, rec_ok, spoilt, ended, retried;
@@ -85,12 +90,33 @@ struct named_op {
     void *arg;
 };
 
+/* Requests whose prompts wait for the store. */
+#define FETCH_MAX 64
+struct fetch {
+    uint64_t handle, deadline;
+    char tenant[65];
+    uint32_t *ids, n_ids, resident; /* whole blocks; owned */
+};
+
+/* What a slot file does not hold as blocks is evaluated: its tail, and of a model with state what lies behind the newest
+ * snapshot. Of a damaged one only what is not more than that. */
+#define FILL_MAX ((REC_EVERY + 1) * ENG_PAGE - 1)
+struct filling {
+    bool used;
+    uint64_t id;
+    uint32_t n_items;
+    struct checkpoint_result result;
+    checkpoint_done done;
+    void *arg;
+    uint64_t started;
+};
+
 struct checkpoint {
     struct checkpoint_opts o;
     struct vt_link *link;
     struct vt_ring ring;
     uint32_t half; /* ring slots of each direction */
-    uint64_t next_id, next_autosave, chunks;
+    uint64_t next_id, ids_before_link, next_autosave, chunks;
     struct salt salts[SALTS];
     unsigned n_salts;
     struct slot_mark mark[MAX_SLOTS];
@@ -99,7 +125,12 @@ struct checkpoint {
     struct load load;
     struct named_op named[NAMED_MAX];
     unsigned n_named;
-    bool kick; /* an operation has ended: look for the next one */
+    struct filling filling[NAMED_MAX];
+    struct fetch fetch[FETCH_MAX];
+    unsigned n_fetch;
+    uint64_t heard; /* when the store said something last */
+    bool silent;    /* it let a prompt wait for nothing */
+    bool kick;      /* an operation has ended: look for the next one */
     struct {
         bool active;
         uint64_t deadline, started;
@@ -136,5 +167,26 @@ void load_salt(struct checkpoint *c);
 void load_named(struct checkpoint *c, const struct named_op *op);
 void load_tick(struct checkpoint *c);
 void load_fail(struct checkpoint *c, const struct vt_err *why);
+/* Nothing more will come: what is whole is used. */
+void load_cut(struct checkpoint *c, const struct vt_err *why);
+void load_prefix(struct checkpoint *c, const struct fetch *f); /* takes f->ids over */
+/* The load of that prompt ends without telling anybody. */
+void load_forget(struct checkpoint *c);
+
+/* fetch.c */
+/* Takes the next prompt if no load is under way. */
+void fetch_start(struct checkpoint *c);
+void fetch_tick(struct checkpoint *c);
+/* All that wait go without. */
+void fetch_end_all(struct checkpoint *c);
+/* The time of a prompt is over. */
+void fetch_late(struct checkpoint *c);
+void fetch_told(struct checkpoint *c, uint64_t handle);
+
+/* fill.c */
+/* The items of the load that is about to end are being evaluated in its slot: that ends later, and then tells its caller. */
+void fill_start(struct checkpoint *c);
+void fill_event(struct checkpoint *c, struct event *ev);
+void fill_end_all(struct checkpoint *c, const struct vt_err *why);
 
 #endif

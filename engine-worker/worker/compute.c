@@ -1,9 +1,7 @@
-#include "compute.h"
+#include "compute_priv.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <signal.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -15,48 +13,10 @@
 #define OUTBOX_MAX 65536
 #define STATUS_US  20000
 #define MAX_TOP    128
-#define MAX_DIRTY  256
-
-struct outbox {
-    struct event *ev;
-    size_t n, cap;
-};
-
-struct compute {
-    struct compute_opts o;
-    pthread_t thread;
-    int fd;
-
-    pthread_mutex_t lock; /* over everything down to `taken` */
-    pthread_cond_t wake;
-    struct cmd *inbox, **inbox_tail;
-    struct outbox out;
-    bool quit, ended, choked;
-    struct compute_status status;
-    unsigned phase;
-    uint64_t done, total;
-    bool progress_new;
-
-    struct outbox taken; /* of the I/O thread alone */
-
-    /* of the compute thread alone */
-    uint64_t status_at, busy_at;
-    bool signal, prompt_done;
-    struct {
-        uint32_t slot;
-        bool turn_end;
-    } dirty[MAX_DIRTY];
-    unsigned n_dirty;
-    bool not_finite;
-    struct vt_err *broken;
-
-    _Atomic(struct eng *) eng;
-    atomic_ullong load_step, load_stamp;
-};
 
 /* ---- outbox ---- */
 
-static struct vt_err *copy_err(const struct vt_err *err)
+struct vt_err *compute_copy_err(const struct vt_err *err)
 {
     struct vt_err *e = err != NULL ? malloc(sizeof *e) : NULL;
     if (e != NULL)
@@ -64,7 +24,7 @@ static struct vt_err *copy_err(const struct vt_err *err)
     return e;
 }
 
-static void push(struct compute *c, const struct event *ev)
+void compute_push(struct compute *c, const struct event *ev)
 {
     struct outbox *o = &c->out;
     pthread_mutex_lock(&c->lock);
@@ -102,21 +62,24 @@ static void poke(struct compute *c)
 static void on_accepted(void *arg, uint64_t handle, uint32_t slot, uint32_t reused, uint32_t queue_pos,
                         uint64_t seed)
 {
-    push(arg,
-         &(struct event){
-             .type = EV_ACCEPTED, .handle = handle, .slot = slot, .n = reused, .a = queue_pos, .pos = seed});
+    compute_push(
+        arg,
+        &(struct event){
+            .type = EV_ACCEPTED, .handle = handle, .slot = slot, .n = reused, .a = queue_pos, .pos = seed});
 }
 
 static void on_refused(void *arg, uint64_t handle, const struct vt_err *why, uint32_t retry_ms)
 {
-    push(arg, &(struct event){.type = EV_REFUSED, .handle = handle, .n = retry_ms, .err = copy_err(why)});
+    compute_push(arg, &(struct event){
+                          .type = EV_REFUSED, .handle = handle, .n = retry_ms, .err = compute_copy_err(why)});
 }
 
 static void on_prefill(void *arg, uint64_t handle, uint32_t done, uint32_t total, uint32_t reused)
 {
     struct compute *c = arg;
     c->prompt_done |= done >= total;
-    push(c, &(struct event){.type = EV_PREFILL, .handle = handle, .n = done, .a = total, .b = reused});
+    compute_push(c,
+                 &(struct event){.type = EV_PREFILL, .handle = handle, .n = done, .a = total, .b = reused});
 }
 
 static void on_token(void *arg, uint64_t handle, const struct eng_token *t)
@@ -135,7 +98,7 @@ static void on_token(void *arg, uint64_t handle, const struct eng_token *t)
         else
             ev.n_top = 0;
     }
-    push(arg, &ev);
+    compute_push(arg, &ev);
 }
 
 static void on_done(void *arg, uint64_t handle, enum eng_done why, uint64_t emitted,
@@ -146,7 +109,7 @@ static void on_done(void *arg, uint64_t handle, enum eng_done why, uint64_t emit
     if (usage != NULL)
         ev.usage = *usage;
     if (why == ENG_ERROR) {
-        ev.err = copy_err(err);
+        ev.err = compute_copy_err(err);
         int code = err != NULL ? err->code : VT_E_INTERNAL;
         c->not_finite |= code == VT_E_NOT_FINITE;
         if (code == VT_E_DEVICE_LOST || code == VT_E_DEVICE_MEM) {
@@ -158,7 +121,7 @@ static void on_done(void *arg, uint64_t handle, enum eng_done why, uint64_t emit
             return;
         }
     }
-    push(c, &ev);
+    compute_push(c, &ev);
 }
 
 static void on_dirty(void *arg, uint32_t slot, bool turn_end)
@@ -196,80 +159,13 @@ static void tell_dirty(struct compute *c)
 {
     for (unsigned i = 0; i < c->n_dirty; i++) {
         uint8_t kind = c->dirty[i].turn_end ? DIRTY_TURN : c->prompt_done ? DIRTY_PROMPT : DIRTY_PAGE;
-        push(c, &(struct event){.type = EV_DIRTY, .slot = c->dirty[i].slot, .kind = kind});
+        compute_push(c, &(struct event){.type = EV_DIRTY, .slot = c->dirty[i].slot, .kind = kind});
     }
     c->n_dirty = 0;
     c->prompt_done = false;
 }
 
-/* ---- commands ---- */
-
-static void import_cmd(struct compute *c, struct cmd *m)
-{
-    const struct eng_ops *ops = c->o.ops;
-    struct eng *e = atomic_load(&c->eng);
-    struct event ev = {.handle = m->tag, .ptr = m->ptr};
-    struct vt_err err;
-    int rc = 0;
-    if (m->type == CMD_IMPORT_BEGIN) {
-        ev.type = EV_IMPORT_BEGUN;
-        rc = ops->import_begin(e, m->slot, m->import.tenant, m->blob, m->import.n_items, m->import.n_blocks,
-                               m->import.rec_pos, &ev.ptr, &err);
-    } else if (m->type == CMD_IMPORT_WRITE) {
-        ev.type = EV_IMPORT_WRITTEN;
-        ev.n = m->n;
-        rc = ops->import_write(e, m->ptr, m->import.kind, m->import.index, m->import.off, m->blob,
-                               m->import.len, &err);
-    } else if (m->type == CMD_IMPORT_PUBLISH) {
-        ev.type = EV_IMPORT_DONE;
-        rc = ops->import_publish(e, m->ptr, m->import.n_blocks, m->import.rec_ok, &ev.n, &err);
-        ops->import_free(e, m->ptr);
-    } else {
-        ops->import_free(e, m->ptr);
-        return;
-    }
-    if (rc < 0)
-        ev.err = copy_err(&err);
-    push(c, &ev);
-}
-
-static void run_cmd(struct compute *c, struct cmd *m)
-{
-    const struct eng_ops *ops = c->o.ops;
-    struct eng *e = atomic_load(&c->eng);
-    struct event ev = {.handle = m->tag, .slot = m->slot};
-    struct vt_err err;
-    struct eng_export *x = NULL;
-    int rc = 0;
-    switch (m->type) {
-    case CMD_SUBMIT: ops->submit(e, &m->submit); return;
-    case CMD_CANCEL: ops->cancel(e, m->handle); return;
-    case CMD_CREDIT: ops->credit(e, m->handle, m->n); return;
-    case CMD_PARK_ALL: ops->park_all(e); return;
-    case CMD_EXPORT_FREE: ops->export_free(e, m->ptr); return;
-    case CMD_SELFTEST:
-        ev.type = EV_SELFTEST;
-        rc = ops->selftest(e, &err);
-        break;
-    case CMD_CANARY:
-        ev.type = EV_CANARY;
-        rc = ops->canary(e, &err);
-        break;
-    case CMD_ERASE:
-        ev.type = EV_ERASED;
-        rc = ops->erase(e, m->slot, &ev.n, &err);
-        break;
-    case CMD_EXPORT:
-        ev.type = EV_EXPORT;
-        rc = ops->export_begin(e, m->slot, &x, &err);
-        ev.ptr = x;
-        break;
-    default: import_cmd(c, m); return;
-    }
-    if (rc < 0)
-        ev.err = copy_err(&err);
-    push(c, &ev);
-}
+/* ---- the loop ---- */
 
 static bool run_inbox(struct compute *c)
 {
@@ -281,14 +177,12 @@ static bool run_inbox(struct compute *c)
     bool any = m != NULL;
     while (m != NULL) {
         struct cmd *next = m->next;
-        run_cmd(c, m);
+        compute_run_cmd(c, m);
         compute_cmd_free(m);
         m = next;
     }
     return any;
 }
-
-/* ---- the loop ---- */
 
 static void publish_status(struct compute *c, bool idle)
 {
@@ -310,11 +204,11 @@ static void after_faults(struct compute *c)
         c->not_finite = false;
         if (c->o.ops->canary(atomic_load(&c->eng), &err) < 0 && c->broken == NULL) {
             err.code = VT_E_INTERNAL;
-            c->broken = copy_err(&err);
+            c->broken = compute_copy_err(&err);
         }
     }
     if (c->broken != NULL) {
-        push(c, &(struct event){.type = EV_BROKEN, .err = c->broken});
+        compute_push(c, &(struct event){.type = EV_BROKEN, .err = c->broken});
         c->broken = NULL;
     }
     pthread_mutex_lock(&c->lock);
@@ -354,7 +248,7 @@ static void idle_canary(struct compute *c)
     if (c->o.canary_us == 0 || vt_mono(c->o.clock) - c->busy_at < c->o.canary_us)
         return;
     if (c->o.ops->canary(atomic_load(&c->eng), &err) < 0 && c->broken == NULL)
-        c->broken = copy_err(&err);
+        c->broken = compute_copy_err(&err);
     c->busy_at = vt_mono(c->o.clock);
 }
 
@@ -396,12 +290,12 @@ static void *run(void *arg)
     struct eng *e = NULL;
     atomic_store(&c->load_stamp, vt_mono(c->o.clock));
     if (c->o.ops->load(&e, &c->o.cfg, &events, c, &err) < 0) {
-        push(c, &(struct event){.type = EV_FAILED, .err = copy_err(&err)});
+        compute_push(c, &(struct event){.type = EV_FAILED, .err = compute_copy_err(&err)});
         poke(c);
     } else {
         atomic_store(&c->eng, e);
         publish_status(c, true);
-        push(c, &(struct event){.type = EV_LOADED});
+        compute_push(c, &(struct event){.type = EV_LOADED});
         poke(c);
         serve(c);
     }

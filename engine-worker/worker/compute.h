@@ -8,7 +8,7 @@
 #include "engine.h"
 
 enum cmd_type {
-    CMD_SUBMIT,
+    CMD_SUBMIT, /* look: not yet, if a block more could be found elsewhere: answered by EV_WANTS then */
     CMD_CANCEL, /* handle */
     CMD_CREDIT, /* handle, n */
     CMD_PARK_ALL,
@@ -19,6 +19,8 @@ enum cmd_type {
     CMD_EXPORT_FREE,  /* ptr */
     CMD_IMPORT_BEGIN, /* tag, import */
     CMD_IMPORT_WRITE, /* tag, ptr, import.kind … */
+    /* tag, ptr, import; with items in blob a slot then evaluates those of them that the import does not cover, if they are
+     * at most import.fill: a request of its own, whose handle is compute_fill_handle(tag). ptr NULL: nothing but that. */
     CMD_IMPORT_PUBLISH,
     CMD_IMPORT_FREE,
 };
@@ -27,6 +29,7 @@ struct cmd {
     struct cmd *next;
     enum cmd_type type;
     uint32_t slot, n;
+    bool look;
     uint64_t handle, tag;
     void *ptr; /* the export or import that is meant; not owned */
     union {
@@ -39,6 +42,7 @@ struct cmd {
             uint64_t off;
             size_t len;
             bool rec_ok;
+            uint32_t fill;
         } import;
     };
     void *blob; /* owned; freed with the command */
@@ -49,6 +53,7 @@ enum ev_type {
     EV_FAILED, /* err: the load */
     EV_ACCEPTED,
     EV_REFUSED,
+    EV_WANTS, /* n: tokens that are here; CMD_SUBMIT has to come again */
     EV_PREFILL,
     EV_TOKEN,
     EV_DONE,
@@ -57,9 +62,9 @@ enum ev_type {
     EV_CANARY,
     EV_ERASED,
     EV_EXPORT,       /* ptr: struct eng_export, or err */
-    EV_IMPORT_BEGUN, /* ptr: the import, or err */
+    EV_IMPORT_BEGUN, /* ptr: the import, n: blocks that need not come; or err */
     EV_IMPORT_WRITTEN,
-    EV_IMPORT_DONE, /* n: tokens, or err */
+    EV_IMPORT_DONE, /* n: tokens, a: 1 if the rest is being evaluated; or err */
     EV_BROKEN,      /* err: the core cannot go on, the process has to end */
 };
 
@@ -113,6 +118,13 @@ bool compute_progress(struct compute *c, unsigned *phase, uint64_t *done, uint64
 struct cmd *compute_cmd(enum cmd_type type);
 void compute_cmd_free(struct cmd *m);
 void compute_put(struct compute *c, struct cmd *m);
+
+/* Handles of the gateway's requests are below. */
+#define COMPUTE_FILLS (UINT64_C(1) << 63)
+static inline uint64_t compute_fill_handle(uint64_t tag)
+{
+    return tag | COMPUTE_FILLS;
+}
 
 /* Before the load has ended: step counts load progress, op is ENG_OP_LOAD. */
 void compute_pulse(struct compute *c, struct eng_pulse *out);

@@ -73,6 +73,7 @@ static void drained(void *arg, const struct checkpoint_result *r)
 
 static void park_now(struct worker *w)
 {
+    requests_hurry(w->requests);
     struct cmd *m = compute_cmd(CMD_PARK_ALL);
     if (m != NULL)
         compute_put(w->compute, m);

@@ -11,7 +11,7 @@
 static bool is_mine(const char *name)
 {
     static const char *const others[] = {"model.path", "store.autosave_s", "store.turn_save_ms",
-                                         "store.restore_budget_s"};
+                                         "store.restore_budget_s", "store.prefix_wait_ms"};
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         if (strcmp(name, others[i]) == 0)
             return true;
@@ -174,7 +174,10 @@ void report_counters(struct worker *w)
                    {VT_SERIES_CKPT_SKIPPED, ck.skipped},
                    {VT_SERIES_CKPT_REFUSED, ck.refused},
                    {VT_SERIES_CKPT_BYTES, ck.bytes},
-                   {VT_SERIES_RESTORE_USELESS, ck.useless}};
+                   {VT_SERIES_RESTORE_USELESS, ck.useless},
+                   {VT_SERIES_PREFIX_ASKED, ck.fetches},
+                   {VT_SERIES_PREFIX_TOKENS, ck.fetched_tokens},
+                   {VT_SERIES_PREFIX_LATE, ck.fetches_late}};
     double pool = f->pool_tokens > 0 ? (double)f->pool_tokens : 1;
     const struct {
         unsigned num;

@@ -33,6 +33,9 @@ struct request {
     uint32_t n, cap, resumed, sent;
     double sampler_state; /* after the last id; NAN: it has none */
 
+    /* pending: submitted, and the core has not said that it has it. fetching: the core gave it back, and it waits for the
+     * store. cancelled, hurried: what it is told when it comes back now. */
+    bool pending, fetching, cancelled, hurried;
     bool told_accepted, owes_accepted, owes_prefill, owes_done, attach, dropped, timed_out, park, dup;
     uint32_t slot, reused, queue_pos, pf_done, pf_total, pf_reused;
     uint64_t seed;

@@ -1,25 +1,11 @@
-#include "request.h"
+#include "requests_priv.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define OPEN_MAX    4096 /* requests that the core may hold */
-#define REMEMBER    1024 /* ended ones that are known by their rid */
-#define TABLE       (OPEN_MAX + REMEMBER)
 #define KEEP_IDS_US VT_SEC(30)
 #define TOPS_MAX    100 /* alternatives kept for each token; the gateway asks for no more */
-
-struct requests {
-    struct requests_opts o;
-    struct vt_link *link;
-    struct request *at[TABLE];
-    unsigned n_used; /* places up to the highest used one */
-    uint64_t serial, parked, sent;
-    int closed;
-    uint32_t closed_retry;
-    char closed_text[128];
-};
 
 /* ---- the table ---- */
 
@@ -46,7 +32,7 @@ static struct request *add(struct requests *rs)
     return r;
 }
 
-static struct request *by_handle(struct requests *rs, uint64_t handle)
+struct request *requests_by_handle(struct requests *rs, uint64_t handle)
 {
     struct request *r = rs->at[handle % TABLE];
     return r != NULL && r->handle == handle ? r : NULL;
@@ -71,7 +57,7 @@ static struct request *by_gid(struct requests *rs, uint64_t gid)
     return NULL;
 }
 
-static bool in_core(const struct request *r)
+bool requests_in_core(const struct request *r)
 {
     return r->state == R_RUNNING || r->state == R_PARKING;
 }
@@ -80,7 +66,7 @@ unsigned requests_running(const struct requests *rs)
 {
     unsigned n = 0;
     for (unsigned i = 0; i < rs->n_used; i++)
-        n += rs->at[i] != NULL && in_core(rs->at[i]);
+        n += rs->at[i] != NULL && requests_in_core(rs->at[i]);
     return n;
 }
 
@@ -122,7 +108,7 @@ const uint8_t *requests_rid(const struct requests *rs, const uint8_t rid[16])
 
 /* ---- towards the core ---- */
 
-static void tell_core(struct requests *rs, enum cmd_type type, uint64_t handle, uint32_t n)
+void requests_tell_core(struct requests *rs, enum cmd_type type, uint64_t handle, uint32_t n)
 {
     struct cmd *m = compute_cmd(type);
     if (m == NULL)
@@ -133,7 +119,7 @@ static void tell_core(struct requests *rs, enum cmd_type type, uint64_t handle, 
 }
 
 /* The command owns a copy, for the request may be needed again. */
-static int submit(struct requests *rs, struct request *r)
+int requests_put(struct requests *rs, struct request *r, bool look)
 {
     const struct eng_request *q = &r->submit;
     const struct {
@@ -174,16 +160,23 @@ static int submit(struct requests *rs, struct request *r)
     m->submit.grammar = copy[6];
     m->submit.tenant = copy[7];
     m->submit.handle = r->handle;
+    m->look = look;
     core_rid(r->handle, m->submit.rid);
-    r->granted = r->n + (uint64_t)q->credit;
-    r->stalled_at = 0;
-    r->park = false;
-    r->state = R_RUNNING;
     compute_put(rs->o.compute, m);
     return 0;
 }
 
-static void end(struct requests *rs, struct request *r, enum eng_done why)
+static int submit(struct requests *rs, struct request *r, bool look)
+{
+    r->granted = r->n + (uint64_t)r->submit.credit;
+    r->stalled_at = 0;
+    r->park = r->cancelled = r->hurried = false;
+    r->state = R_RUNNING;
+    r->pending = true;
+    return requests_put(rs, r, look);
+}
+
+void requests_end(struct requests *rs, struct request *r, enum eng_done why)
 {
     r->state = R_ENDED;
     r->reason = (uint8_t)why;
@@ -192,6 +185,15 @@ static void end(struct requests *rs, struct request *r, enum eng_done why)
     free(r->blob);
     r->blob = NULL;
     memset(&r->submit, 0, sizeof r->submit);
+}
+
+void requests_end_with(struct requests *rs, struct request *r, const struct vt_err *why)
+{
+    free(r->error);
+    r->error = malloc(sizeof *why);
+    if (r->error != NULL)
+        *r->error = *why;
+    requests_end(rs, r, ENG_ERROR);
 }
 
 /* Continues after a park: what was emitted is the prefix, and the core finds its KV. */
@@ -208,13 +210,10 @@ static void unpark(struct requests *rs, struct request *r)
     q->credit = REQUEST_CREDIT;
     q->sampling.has_seed = true;
     q->sampling.seed = r->seed;
-    if (submit(rs, r) == 0)
+    if (submit(rs, r, false) == 0)
         return;
     vt_fail(&err, VT_E_NOMEM, "no memory to go on after a park");
-    r->error = malloc(sizeof err);
-    if (r->error != NULL)
-        *r->error = err;
-    end(rs, r, ENG_ERROR);
+    requests_end_with(rs, r, &err);
 }
 
 /* ---- output ---- */
@@ -229,7 +228,7 @@ static void take_token(struct requests *rs, struct request *r, const struct even
     if (ev->pos < r->n)
         return;
     r->park = true;
-    tell_core(rs, CMD_CANCEL, r->handle, 0);
+    requests_cancel(rs, r);
 }
 
 static void take_done(struct requests *rs, struct request *r, struct event *ev)
@@ -252,18 +251,16 @@ static void take_done(struct requests *rs, struct request *r, struct event *ev)
     r->error = ev->err;
     ev->err = NULL;
     if (r->timed_out && ev->kind == ENG_CANCELLED) {
-        free(r->error);
-        r->error = malloc(sizeof *r->error);
-        if (r->error != NULL)
-            vt_fail(r->error, VT_E_DEADLINE, "the request's time is over");
-        end(rs, r, ENG_ERROR);
+        struct vt_err late;
+        vt_fail(&late, VT_E_DEADLINE, "the request's time is over");
+        requests_end_with(rs, r, &late);
         return;
     }
     /* Stalled by its client or cut short between the threads: it goes on when it is asked for again. */
     if (ev->kind == ENG_CANCELLED && r->park)
         ev->kind = ENG_PARKED;
     rs->parked += ev->kind == ENG_PARKED;
-    end(rs, r, (enum eng_done)ev->kind);
+    requests_end(rs, r, (enum eng_done)ev->kind);
 }
 
 static void take_refused(struct requests *rs, struct request *r, const struct event *ev)
@@ -275,10 +272,7 @@ static void take_refused(struct requests *rs, struct request *r, const struct ev
         request_send_refused(rs->link, r->gid, &why, ev->n);
     } else if (r->linked && r->told_accepted && !r->dropped) {
         /* It ran before and was parked: its end is a DONE like any other. */
-        r->error = malloc(sizeof why);
-        if (r->error != NULL)
-            *r->error = why;
-        end(rs, r, ENG_ERROR);
+        requests_end_with(rs, r, &why);
         return;
     }
     forget(rs, r); /* nothing ran: the same rid may come again */
@@ -286,10 +280,12 @@ static void take_refused(struct requests *rs, struct request *r, const struct ev
 
 void requests_event(struct requests *rs, struct event *ev)
 {
-    struct request *r = by_handle(rs, ev->handle);
-    if (r != NULL && in_core(r)) {
+    struct request *r = requests_by_handle(rs, ev->handle);
+    if (r != NULL && requests_in_core(r)) {
         switch (ev->type) {
+        case EV_WANTS: requests_wants(rs, r, ev->n); break;
         case EV_ACCEPTED:
+            r->pending = false;
             r->slot = ev->slot;
             r->reused = ev->n;
             r->queue_pos = ev->a;
@@ -335,12 +331,12 @@ static void attach(struct requests *rs, struct request *r, uint64_t gid, uint64_
 /* Out of sight: whatever it still is in the core ends there. */
 static void drop(struct requests *rs, struct request *r)
 {
-    if (!in_core(r)) {
+    if (!requests_in_core(r)) {
         forget(rs, r);
         return;
     }
     if (r->state == R_RUNNING)
-        tell_core(rs, CMD_CANCEL, r->handle, 0);
+        requests_cancel(rs, r);
     r->dropped = true;
     r->linked = false;
 }
@@ -387,7 +383,8 @@ static int start(struct requests *rs, struct request *r, const struct vt_frame *
     r->resumed = r->sent = r->n;
     if (deadline > 0)
         r->deadline = vt_mono(rs->o.clock) + VT_MS(deadline);
-    return submit(rs, r) < 0 ? vt_fail(err, VT_E_NOMEM, "no memory for the request") : 0;
+    bool look = rs->o.may_fetch != NULL && rs->o.may_fetch(rs->o.arg);
+    return submit(rs, r, look) < 0 ? vt_fail(err, VT_E_NOMEM, "no memory for the request") : 0;
 }
 
 static int take_submit(struct requests *rs, const struct vt_frame *f, struct vt_err *err)
@@ -436,11 +433,13 @@ static void take_credit(struct requests *rs, const struct vt_frame *f)
 {
     struct request *r = by_gid(rs, f->id);
     uint64_t add_n = vt_frame_u64(f, VT_CREDIT_ADD, 0);
-    if (r == NULL || !in_core(r) || add_n == 0 || add_n > UINT32_MAX)
+    if (r == NULL || !requests_in_core(r) || add_n == 0 || add_n > UINT32_MAX)
         return;
     r->granted += add_n;
     r->stalled_at = 0;
-    tell_core(rs, CMD_CREDIT, r->handle, (uint32_t)add_n);
+    if (r->pending) /* in case that it is submitted again */
+        r->submit.credit += add_n < UINT32_MAX - r->submit.credit ? (uint32_t)add_n : 0;
+    requests_tell_core(rs, CMD_CREDIT, r->handle, (uint32_t)add_n);
 }
 
 int requests_frame(struct requests *rs, const struct vt_frame *f, struct vt_err *err)
@@ -454,8 +453,8 @@ int requests_frame(struct requests *rs, const struct vt_frame *f, struct vt_err 
     case VT_F_CREDIT: take_credit(rs, f); return 0;
     case VT_F_CANCEL:
         r = by_gid(rs, f->id);
-        if (r != NULL && in_core(r))
-            tell_core(rs, CMD_CANCEL, r->handle, 0);
+        if (r != NULL && requests_in_core(r))
+            requests_cancel(rs, r);
         return 0;
     default: return 0;
     }
@@ -484,9 +483,9 @@ void requests_link_down(struct requests *rs)
         r->linked = false;
         if (r->state != R_RUNNING)
             continue;
-        r->state = R_PARKING;
         rs->parked++;
-        tell_core(rs, CMD_CANCEL, r->handle, 0);
+        requests_cancel(rs, r);
+        r->state = r->state == R_RUNNING ? R_PARKING : r->state;
     }
 }
 
@@ -529,7 +528,7 @@ static void tick_running(struct requests *rs, struct request *r, uint64_t now, b
 {
     if (r->deadline != 0 && now >= r->deadline && !r->timed_out) {
         r->timed_out = true;
-        tell_core(rs, CMD_CANCEL, r->handle, 0);
+        requests_cancel(rs, r);
         return;
     }
     if (r->n < r->granted) {
@@ -540,7 +539,7 @@ static void tick_running(struct requests *rs, struct request *r, uint64_t now, b
         r->stalled_at = now;
     else if (now - r->stalled_at > rs->o.credit_stall_us && others_wait) {
         r->park = true;
-        tell_core(rs, CMD_CANCEL, r->handle, 0);
+        requests_cancel(rs, r);
     }
 }
 

@@ -20,6 +20,12 @@ struct requests_opts {
     bool send_twice; /* test: every TOKENS frame goes out twice */
     /* A request has got its slot at once and reuses that many tokens of it. */
     void (*placed)(void *arg, uint32_t slot, const uint32_t *ids, size_t n_ids, uint32_t reused);
+    /* Prefixes that are kept elsewhere; may_fetch NULL: nowhere. may_fetch: is it worth to look what is here? fetch: begins to
+     * bring more of q's prompt than `resident` tokens; true: requests_fetched will be called later,
+     * unless fetch_cancel comes first. */
+    bool (*may_fetch)(void *arg);
+    bool (*fetch)(void *arg, uint64_t handle, const struct eng_request *q, uint32_t resident);
+    void (*fetch_cancel)(void *arg, uint64_t handle);
     void *arg;
 };
 
@@ -35,8 +41,11 @@ void requests_close(struct requests *r, int code, const char *text, uint32_t ret
 
 /* SUBMIT, CREDIT, CANCEL, ATTACH. -1: a protocol error, the link has to end. */
 int requests_frame(struct requests *r, const struct vt_frame *f, struct vt_err *err);
-/* EV_ACCEPTED, EV_REFUSED, EV_PREFILL, EV_TOKEN, EV_DONE; takes over what the event owns. */
+/* EV_ACCEPTED, EV_REFUSED, EV_WANTS, EV_PREFILL, EV_TOKEN, EV_DONE; takes over what the event owns. */
 void requests_event(struct requests *r, struct event *ev);
+void requests_fetched(struct requests *r, uint64_t handle);
+/* Whatever waits for a fetch goes to the core now: everything is about to be parked. */
+void requests_hurry(struct requests *r);
 /* Sends what waits to be sent. True when something is left because the gateway does not read fast enough. */
 bool requests_pump(struct requests *r);
 /* Once a second: deadlines, orphans, what may be forgotten. */

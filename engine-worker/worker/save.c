@@ -394,8 +394,11 @@ static int take_credit(struct checkpoint *c, const struct vt_frame *f, struct vt
 static void take_committed(struct checkpoint *c, const struct vt_frame *f)
 {
     struct save *s = &c->save;
-    /* What a restore would give back: whole blocks, of a model with state between them up to its newest snapshot. */
+    /* What a restore would give back: whole blocks, of a model with state between them up to its newest snapshot; of a slot
+     * file also what it then evaluates. */
     uint32_t good = ck_facts(c)->rec_bytes > 0 ? last_rec(s) : s->x->n_blocks * ENG_PAGE;
+    if (s->name[0] != 0 && s->x->n_items - good <= FILL_MAX)
+        good = s->x->n_items;
     struct checkpoint_result r = {.saved = 1, .tokens = good, .bytes = s->bytes};
     c->stats.saves++;
     c->stats.bytes += s->bytes;
@@ -405,7 +408,8 @@ static void take_committed(struct checkpoint *c, const struct vt_frame *f)
     if (s->name[0] == 0)
         mark_saved(c);
     else
-        r.bytes = s->x->n_blocks * ck_facts(c)->block_bytes + s->n_rec * ck_facts(c)->rec_bytes;
+        r.bytes = s->x->n_items * sizeof *s->x->items + s->x->n_blocks * ck_facts(c)->block_bytes +
+                  s->n_rec * ck_facts(c)->rec_bytes;
     tell(c, &r);
 }
 

@@ -149,22 +149,229 @@ static void test_slot_files(void **state)
     rig_accepted(&rig, 1, 0);
     rig_tokens(&rig, 1, 5, 0, 5);
     rig_done(&rig, 1, 2, 5);
-    slot_op(1, 0, "talk.bin", 91, true, 512, 0); /* what a restore gives */
+    slot_op(1, 0, "talk.bin", 91, true, 605, 0);
     slot_op(3, 0, "", 92, true, 605, 0);
-    slot_op(2, 1, "talk.bin", 93, true, 512, 0);
+    slot_op(2, 1, "talk.bin", 93, true, 605, 0); /* two blocks come, the tail is evaluated */
     slot_op(2, 1, "none", 94, false, 0, VT_E_NOT_FOUND);
     slot_op(2, 9, "talk.bin", 95, false, 0, VT_E_NO_SLOT);
     slot_op(1, 0, "", 96, false, 0, VT_E_PARAM);
     a.id = 2;
     a.slot = 1;
     rig_submit(&rig, &a);
-    assert_int_equal(rig_accepted(&rig, 2, 0), 512);
+    assert_int_equal(rig_accepted(&rig, 2, 0), 599);
     vt_enc_begin(&rig.gw.enc, VT_F_SLOTS_ASK, 97, rig.gw.link);
     peer_send(&rig.gw);
     struct got *g = rig_wait(&rig, &rig.gw, VT_F_SLOTS, 97, 1000);
     assert_non_null(g);
     assert_int_equal(vt_frame_array(&g->f, VT_SLOTS_LIST)->size, 2);
     got_free(g);
+}
+
+/* Less than a block, with and without state: there is nothing but ids, and they are enough. */
+static void test_short_slot_files(void **state)
+{
+    (void)state;
+    static const char *const extra[] = {"rate=0", "rate=0,hybrid"};
+    for (int i = 0; i < 2; i++) {
+        struct ask a = {.id = 1, .seed = 5, .n_prompt = 100, .max_new = 5, .slot = 0};
+        rig_up(&rig, extra[i], true);
+        rig_submit(&rig, &a);
+        rig_accepted(&rig, 1, 0);
+        rig_tokens(&rig, 1, 5, 0, 5);
+        rig_done(&rig, 1, 2, 5);
+        slot_op(1, 0, "short", 91, true, 105, 0);
+        rig_kill(&rig);
+        rig_up(&rig, extra[i], true);
+        slot_op(2, 1, "short", 92, true, 105, 0);
+        a = (struct ask){.id = 2, .seed = 6, .n_prompt = 100, .max_new = 300, .slot = 1, .credit = 10};
+        rig_submit(&rig, &a);
+        assert_int_equal(rig_accepted(&rig, 2, 0),
+                         i == 0 ? 99 : 0);               /* state is known at its end and at borders */
+        slot_op(2, 1, "short", 93, false, 0, VT_E_BUSY); /* at work: nothing of it is lost */
+        rig_credit(&rig, 2, 1000);
+        rig_tokens(&rig, 2, 6, 0, 300);
+        rig_done(&rig, 2, 2, 300);
+        rig_cleanup(&rig);
+    }
+}
+
+/* ---- prompts ---- */
+
+static void answer(uint64_t id, uint32_t first, uint32_t n_prompt, int slot, uint32_t reused)
+{
+    rig_submit(&rig,
+               &(struct ask){
+                   .id = id, .seed = id, .n_prompt = n_prompt, .first = first, .max_new = 5, .slot = slot});
+    assert_int_equal(rig_accepted(&rig, id, 0), reused);
+    rig_tokens(&rig, id, id, 0, 5);
+    rig_done(&rig, id, 2, 5);
+}
+
+/* A conversation of 1005 tokens is in the store and in no slot; another one of 505 begins as it does and is in slot 1. */
+static void forgotten(const char *extra, bool near)
+{
+    rig_up(&rig, extra, true);
+    answer(1, 7, 1000, 0, 0);
+    assert_true(wait_commits(1, 4000));
+    answer(2, 5000, 600, 0, 0);
+    if (near)
+        answer(3, 7, 500, 1, strstr(extra, "hybrid") != NULL ? 0 : 256); /* its state is known at 768 */
+    else
+        answer(3, 9000, 600, 1, 0);
+    rig_turn(&rig, 400);
+}
+
+static void test_prompt_from_the_store(void **state)
+{
+    (void)state;
+    static const char *const extra[] = {"rate=0", "rate=0,price=16384", "rate=0,hybrid"};
+    for (int i = 0; i < 3; i++) {
+        forgotten(extra[i], false);
+        uint64_t finds = rig.shelf->finds;
+        answer(10, 7, 1000, -1, 768);
+        assert_int_equal(rig.shelf->loads, 1);
+        answer(11, 7, 1000, -1, i == 2 ? 768 : 999); /* here now: nobody is asked */
+        answer(12, 7, 1024, -1, i == 2 ? 768 : 1000);
+        assert_int_equal(rig.shelf->finds, finds + 1);
+        answer(13, 7, 200, -1, i == 2 ? 0 : 199);
+        assert_int_equal(rig.shelf->finds, finds + 1);
+        rig_cleanup(&rig);
+    }
+}
+
+/* What is here is not sent again; a state between blocks is found at a border beyond them. */
+static void test_rest_of_a_prompt(void **state)
+{
+    (void)state;
+    static const char *const extra[] = {"rate=0", "rate=0,hybrid"};
+    for (int i = 0; i < 2; i++) {
+        forgotten(extra[i], true);
+        answer(10, 7, 1000, -1, 768);
+        assert_int_equal(rig.shelf->loads, i == 0 ? 2 : 1);
+        assert_int_equal(rig.shelf->skipped, 1);
+        rig_cleanup(&rig);
+    }
+}
+
+static bool link_down_told(void)
+{
+    struct got *g = rig_wait(&rig, &rig.life, VT_F_LINK_STATE, 0, 300);
+    bool down_told = g != NULL && vt_frame_u64(&g->f, VT_LINK_STATE_STATE, 0) == 3;
+    got_free(g);
+    return down_told;
+}
+
+/* Whatever the store does, the prompt is evaluated in time and the answer is right. */
+static void test_store_that_lies(void **state)
+{
+    (void)state;
+    static const struct {
+        enum shelf_lie lie;
+        const char *extra;
+        uint32_t reused;
+        bool waits, ends_link;
+    } list[] = {{LIE_SILENT, "rate=0", 0, true, false},         {LIE_NO_DATA, "rate=0", 0, true, false},
+                {LIE_NO_DATA, "rate=0,hybrid", 0, true, false}, {LIE_STOPS, "rate=0", 256, true, false},
+                {LIE_STOPS, "rate=0,hybrid", 0, true, false},   {LIE_ENDS, "rate=0", 256, false, false},
+                {LIE_SUM, "rate=0", 256, false, false},         {LIE_SUM, "rate=0,hybrid", 0, false, false},
+                {LIE_BYTES, "rate=0", 256, false, false},       {LIE_MORE, "rate=0", 0, false, false},
+                {LIE_REC, "rate=0,hybrid", 0, false, false},    {LIE_MANIFEST, "rate=0", 0, false, false},
+                {LIE_ORDER, "rate=0", 0, false, true},          {LIE_RING_SLOT, "rate=0", 0, false, true},
+                {LIE_LENGTH, "rate=0", 0, false, true}};
+    for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
+        forgotten(list[i].extra, false);
+        rig.shelf->lie = list[i].lie;
+        while (link_down_told())
+            fail_msg("lie %d: the link is down before", list[i].lie);
+        uint64_t began = rig_ms(), commits = rig.shelf->commits;
+        answer(10, 7, 1000, -1, list[i].reused);
+        uint64_t took = rig_ms() - began;
+        if (took > 2000 || (took >= 600) != list[i].waits)
+            fail_msg("lie %d: %d ms", list[i].lie, (int)took);
+        assert_int_equal(link_down_told(), list[i].ends_link);
+        rig.shelf->lie = LIE_NONE;
+        if (list[i].ends_link) {
+            rig_close_store(&rig);
+            rig_open_store(&rig);
+        }
+        assert_true(wait_commits(commits + 1, 4000)); /* and it serves as before */
+        rig_cleanup(&rig);
+    }
+}
+
+/* Silence is waited for once; and a store that speaks again is asked again. */
+static void test_silent_store_is_not_asked_twice(void **state)
+{
+    (void)state;
+    forgotten("rate=0", false);
+    uint64_t finds = rig.shelf->finds;
+    rig.shelf->mute = true;
+    uint64_t began = rig_ms();
+    answer(10, 20000, 1000, 0, 0);
+    assert_in_range(rig_ms() - began, 600, 2000);
+    began = rig_ms();
+    answer(11, 30000, 1000, 1, 0);
+    assert_in_range(rig_ms() - began, 0, 500);
+    assert_int_equal(rig.shelf->finds, finds);
+    rig_close_store(&rig);
+    rig.shelf->mute = false;
+    assert_true(link_down_told());
+    rig_open_store(&rig);
+    answer(12, 7, 1000, -1, 768);
+    assert_int_equal(rig.shelf->finds, finds + 1);
+}
+
+/* Others decode while a prompt waits; it can be cancelled, given credit, parked and lose its gateway meanwhile. */
+static void test_while_a_prompt_waits(void **state)
+{
+    (void)state;
+    forgotten("rate=1000", false);
+    rig.shelf->lie = LIE_NO_DATA;
+    rig_submit(&rig,
+               &(struct ask){.id = 20, .seed = 20, .n_prompt = 10, .first = 1, .max_new = 200, .slot = 0});
+    assert_int_equal(rig_accepted(&rig, 20, 0), 0);
+    uint64_t began = rig_ms();
+    rig_submit(&rig,
+               &(struct ask){
+                   .id = 21, .seed = 21, .n_prompt = 1000, .first = 7, .max_new = 9, .slot = 1, .credit = 3});
+    rig_credit(&rig, 21, 6);
+    rig_tokens(&rig, 20, 20, 0, 200);
+    assert_in_range(rig_ms() - began, 0, 550); /* before the other's wait was over */
+    rig_done(&rig, 20, 2, 200);
+    rig_accepted(&rig, 21, 0);
+    rig_tokens(&rig, 21, 21, 0, 9);
+    rig_done(&rig, 21, 2, 9);
+
+    answer(22, 5000, 600, 1, 0); /* away with it; its save makes the store speak */
+    rig_turn(&rig, 400);
+    rig_submit(&rig,
+               &(struct ask){.id = 23, .seed = 23, .n_prompt = 1000, .first = 7, .max_new = 9, .slot = 1});
+    rig_turn(&rig, 100);
+    began = rig_ms();
+    rig_cancel(&rig, 23);
+    rig_done(&rig, 23, 3, 0);
+    assert_in_range(rig_ms() - began, 0, 300);
+
+    rig_submit(&rig,
+               &(struct ask){.id = 24, .seed = 24, .n_prompt = 1000, .first = 7, .max_new = 9, .slot = 1});
+    rig_turn(&rig, 100);
+    rig_order(&rig, VT_ORDER_PARK_ALL, 1, 0);
+    rig_order_done(&rig, VT_ORDER_PARK_ALL, 1, true);
+    rig_done(&rig, 24, 5, 0);
+
+    rig_submit(&rig,
+               &(struct ask){
+                   .id = 25, .seed = 25, .n_prompt = 1000, .first = 7, .max_new = 9, .slot = 1, .rid = 0x25});
+    rig_turn(&rig, 100);
+    rig_close_gateway(&rig);
+    rig_turn(&rig, 100);
+    rig_open_gateway(&rig);
+    rig_submit(&rig,
+               &(struct ask){
+                   .id = 26, .seed = 25, .n_prompt = 1000, .first = 7, .max_new = 9, .slot = 1, .rid = 0x25});
+    rig_accepted(&rig, 26, 0);
+    rig_tokens(&rig, 26, 25, 0, 9);
+    rig_done(&rig, 26, 2, 9);
 }
 
 int main(int argc, char **argv)
@@ -182,6 +389,12 @@ int main(int argc, char **argv)
         cmocka_unit_test_teardown(test_damaged_piece_is_not_committed, down),
         cmocka_unit_test_teardown(test_store_comes_and_goes, down),
         cmocka_unit_test_teardown(test_slot_files, down),
+        cmocka_unit_test_teardown(test_short_slot_files, down),
+        cmocka_unit_test_teardown(test_prompt_from_the_store, down),
+        cmocka_unit_test_teardown(test_rest_of_a_prompt, down),
+        cmocka_unit_test_teardown(test_store_that_lies, down),
+        cmocka_unit_test_teardown(test_silent_store_is_not_asked_twice, down),
+        cmocka_unit_test_teardown(test_while_a_prompt_waits, down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -379,7 +379,7 @@ void rig_kill(struct rig *r)
     rig_close_store(r);
     peer_close(&r->life);
     if (r->shelf != NULL)
-        r->shelf->load = NULL;
+        r->shelf->loading = false;
 }
 
 void rig_cleanup(struct rig *r)

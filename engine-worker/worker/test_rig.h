@@ -47,12 +47,32 @@ struct shelf_head {
     uint8_t *names, rec_name[32];
     uint64_t gen;
 };
+/* What is wrong with it when prompts are looked for. */
+enum shelf_lie {
+    LIE_NONE,
+    LIE_SILENT,    /* CK_FIND is not answered */
+    LIE_NO_DATA,   /* nor CK_LOAD */
+    LIE_STOPS,     /* after one block */
+    LIE_ENDS,      /* after one block, and says so */
+    LIE_SUM,       /* second block: another checksum */
+    LIE_BYTES,     /* second block: bytes of something else under a good checksum */
+    LIE_MORE,      /* more blocks than were asked for */
+    LIE_REC,       /* a snapshot that lies between borders */
+    LIE_MANIFEST,  /* a plan of something else */
+    LIE_ORDER,     /* the second block first */
+    LIE_RING_SLOT, /* data in a slot that does not exist */
+    LIE_LENGTH,    /* data longer than a piece */
+};
+
 struct shelf {
     struct blob *blobs;
     unsigned n_blobs;
     struct shelf_head heads[64];
     uint64_t commits, chunks, refused_sums, aborts, bytes;
     bool mute; /* answers nothing */
+    enum shelf_lie lie;
+    uint64_t finds, loads; /* of prompts */
+    uint32_t skipped;      /* blocks that the last load left out */
     /* the save that is open */
     struct shelf_head open;
     uint64_t open_id, reason; /* of the newest CK_BEGIN */
@@ -62,8 +82,9 @@ struct shelf {
     uint64_t block_bytes, rec_bytes;
     /* the load that is open */
     uint64_t load_id;
-    const struct shelf_head *load;
-    uint32_t next, piece, credit, blocks;
+    bool loading, load_prompt;
+    uint8_t load_names[64 * 32], load_rec[32];
+    uint32_t load_rec_pos, next, piece, credit, blocks;
     bool send_rec;
 };
 

@@ -228,25 +228,80 @@ static void plan(struct rig *r, const struct vt_frame *f)
     peer_send(&r->store);
 }
 
+static void prompt_plan(struct rig *r, const struct vt_frame *f)
+{
+    struct shelf *s = r->shelf;
+    size_t n;
+    const uint8_t *names = vt_frame_bin(f, VT_CK_FIND_NAMES, &n);
+    uint32_t have = 0, rec = 0;
+    uint8_t name[32];
+    s->finds++;
+    if (s->lie == LIE_SILENT)
+        return;
+    while (have < n / 32 && whole(s, names + have * 32)) {
+        ckpt_rec(names + have * 32, (have + 1) * 256, name);
+        have++;
+        rec = whole(s, name) ? have * 256 : rec;
+    }
+    if (have == 0) {
+        struct vt_enc *e = peer_begin(&r->store, VT_F_CK_END, f->id);
+        vt_enc_u64(e, VT_CK_END_OK, 0);
+        vt_enc_u64(e, VT_KEY_CODE, VT_E_NOT_FOUND);
+        peer_send(&r->store);
+        return;
+    }
+    if (rec > 0)
+        ckpt_rec(names + (rec / 256 - 1) * 32, rec, s->load_rec);
+    s->load_rec_pos = rec;
+    struct vt_enc *e = peer_begin(&r->store, VT_F_CK_PLAN, f->id);
+    vt_enc_u64(e, VT_CK_PLAN_MANIFEST, s->lie == LIE_MANIFEST);
+    vt_enc_u64(e, VT_CK_PLAN_HAVE, s->lie == LIE_MORE ? have + 100 : have);
+    if (rec > 0)
+        vt_enc_u64(e, VT_CK_PLAN_REC_POS, s->lie == LIE_REC ? rec - 1 : rec);
+    peer_send(&r->store);
+}
+
+/* What of a piece is not as it should be; bytes and their checksum are. */
+static void spoil(const struct shelf *s, uint8_t *bytes, uint32_t len, uint8_t *sum, uint32_t *index,
+                  uint32_t *slot, uint32_t *said)
+{
+    bool second = s->next == 1 && s->piece == 0;
+    if (!s->load_prompt || s->send_rec)
+        return;
+    if (s->lie == LIE_BYTES && second) {
+        bytes[7] ^= 1;
+        vt_xxh128(bytes, len, sum);
+    }
+    if (s->lie == LIE_SUM && second)
+        sum[0] ^= 1;
+    if (s->lie == LIE_ORDER)
+        *index ^= 1;
+    if (s->lie == LIE_RING_SLOT)
+        *slot = 60000;
+    if (s->lie == LIE_LENGTH)
+        *said = UINT32_MAX;
+}
+
 /* One piece; false when all are out. */
 static bool data(struct rig *r, uint32_t slot)
 {
     struct shelf *s = r->shelf;
-    const struct shelf_head *h = s->load;
-    if (h == NULL || (!s->send_rec && s->next >= s->blocks))
+    if (!s->loading || (!s->send_rec && s->next >= s->blocks))
         return false;
-    const struct blob *b = find(s, s->send_rec ? h->rec_name : h->names + s->next * 32);
+    const struct blob *b = find(s, s->send_rec ? s->load_rec : s->load_names + s->next * 32);
     assert_non_null(b);
-    uint32_t len = ckpt_piece_len(b->len, s->piece);
+    uint32_t len = ckpt_piece_len(b->len, s->piece), said = len;
+    uint32_t index = s->send_rec ? s->load_rec_pos / 256 : s->next;
     uint8_t *dst = vt_ring_slot(&r->ring, slot, len), sum[16];
     memcpy(dst, b->data + (uint64_t)s->piece * CKPT_PIECE, len);
     vt_xxh128(dst, len, sum);
+    spoil(s, dst, len, sum, &index, &slot, &said);
     struct vt_enc *e = peer_begin(&r->store, VT_F_CK_DATA, s->load_id);
-    vt_enc_u64(e, VT_CK_DATA_INDEX, s->send_rec ? h->rec_pos / 256 : s->next);
+    vt_enc_u64(e, VT_CK_DATA_INDEX, index);
     vt_enc_u64(e, VT_CK_DATA_KIND, s->send_rec ? CKPT_REC : CKPT_KV);
     vt_enc_u64(e, VT_CK_DATA_PIECE, s->piece);
     vt_enc_u64(e, VT_CK_DATA_RING_SLOT, slot);
-    vt_enc_u64(e, VT_CK_DATA_LEN, len);
+    vt_enc_u64(e, VT_CK_DATA_LEN, said);
     vt_enc_bin(e, VT_CK_DATA_XXH128, sum, 16);
     vt_enc_u64(e, VT_CK_DATA_LAST, s->piece + 1 == ckpt_pieces(b->len));
     peer_send(&r->store);
@@ -267,19 +322,43 @@ static void load_end(struct rig *r)
     vt_enc_u64(e, VT_CK_END_OK, 1);
     vt_enc_u64(e, VT_CK_END_BLOCKS, s->blocks);
     peer_send(&r->store);
-    s->load = NULL;
+    s->loading = false;
+}
+
+static void load_of_head(struct shelf *s, const struct shelf_head *h)
+{
+    memcpy(s->load_names, h->names, h->n_blocks * 32);
+    memcpy(s->load_rec, h->rec_name, 32);
+    s->load_rec_pos = h->rec_pos;
+    s->blocks = h->n_blocks;
+    while (s->blocks > 0 && !whole(s, h->names + (s->blocks - 1) * 32))
+        s->blocks--;
 }
 
 static void load(struct rig *r, const struct vt_frame *f)
 {
     struct shelf *s = r->shelf;
-    s->load = &s->heads[vt_frame_u64(f, VT_CK_LOAD_MANIFEST, 1) - 1];
+    size_t n;
+    const uint8_t *names = vt_frame_bin(f, VT_CK_LOAD_NAMES, &n);
+    s->load_prompt = names != NULL;
+    s->loading = true;
     s->load_id = f->id;
-    s->next = s->piece = s->credit = 0;
+    s->piece = s->credit = 0;
+    s->next = s->skipped = (uint32_t)vt_frame_u64(f, VT_CK_LOAD_SKIP, 0);
+    if (s->load_prompt) {
+        s->loads++;
+        s->blocks = (uint32_t)(n / 32);
+        memcpy(s->load_names, names, n);
+    } else {
+        load_of_head(s, &s->heads[vt_frame_u64(f, VT_CK_LOAD_MANIFEST, 1) - 1]);
+    }
     s->send_rec = vt_frame_has(f, VT_CK_LOAD_REC_POS);
-    s->blocks = s->send_rec ? s->load->rec_pos / 256 : s->load->n_blocks;
-    while (s->blocks > 0 && !s->send_rec && !whole(s, s->load->names + (s->blocks - 1) * 32))
-        s->blocks--;
+    if (s->send_rec)
+        s->blocks = s->load_rec_pos / 256;
+    if (s->load_prompt && (s->lie == LIE_STOPS || s->lie == LIE_ENDS))
+        s->blocks = 1;
+    if (s->load_prompt && s->lie == LIE_NO_DATA)
+        return;
     for (uint32_t i = 0; i < 4 && data(r, VT_RING_SLOTS / 2 + i); i++)
         s->credit++;
     if (s->credit == 0)
@@ -289,12 +368,12 @@ static void load(struct rig *r, const struct vt_frame *f)
 static void data_ack(struct rig *r, const struct vt_frame *f)
 {
     struct shelf *s = r->shelf;
-    if (s->load == NULL || f->id != s->load_id)
+    if (!s->loading || f->id != s->load_id)
         return;
     s->credit--;
     if (data(r, (uint32_t)vt_frame_u64(f, VT_CK_DATA_ACK_RING_SLOT, 0)))
         s->credit++;
-    else if (s->credit == 0)
+    else if (s->credit == 0 && !(s->load_prompt && s->lie == LIE_STOPS))
         load_end(r);
 }
 
@@ -308,14 +387,19 @@ void shelf_frame(struct rig *r, const struct vt_frame *f)
     case VT_F_CK_CHUNK: chunk(r, f); break;
     case VT_F_CK_COMMIT: commit(r, f); break;
     case VT_F_CK_FIND:
-        if (vt_frame_has(f, VT_CK_FIND_TENANT))
+        if (vt_frame_has(f, VT_CK_FIND_NAMES))
+            prompt_plan(r, f);
+        else if (vt_frame_has(f, VT_CK_FIND_TENANT))
             plan(r, f);
         else
             heads(r, f);
         break;
     case VT_F_CK_LOAD: load(r, f); break;
     case VT_F_CK_DATA_ACK: data_ack(r, f); break;
-    case VT_F_CK_ABORT: r->shelf->aborts++; break;
+    case VT_F_CK_ABORT:
+        r->shelf->aborts++;
+        r->shelf->loading &= f->id != r->shelf->load_id;
+        break;
     default: fail_msg("the engine sends %s", vt_frame_name(f->type));
     }
 }

@@ -91,6 +91,30 @@ static void on_placed(void *arg, uint32_t slot, const uint32_t *ids, size_t n_id
     vt_child_note(w->child, VT_NOTE_RESTORE_USELESS, "slot", text);
 }
 
+static bool may_fetch(void *arg)
+{
+    struct worker *w = arg;
+    return checkpoint_may_fetch(w->checkpoint);
+}
+
+static bool fetch(void *arg, uint64_t handle, const struct eng_request *q, uint32_t resident)
+{
+    struct worker *w = arg;
+    return checkpoint_fetch(w->checkpoint, handle, q, resident);
+}
+
+static void fetch_cancel(void *arg, uint64_t handle)
+{
+    struct worker *w = arg;
+    checkpoint_fetch_cancel(w->checkpoint, handle);
+}
+
+static void on_fetched(void *arg, uint64_t handle)
+{
+    struct worker *w = arg;
+    requests_fetched(w->requests, handle);
+}
+
 static int make_parts(struct worker *w, struct vt_err *err)
 {
     struct requests_opts ro = {.compute = w->compute,
@@ -101,6 +125,9 @@ static int make_parts(struct worker *w, struct vt_err *err)
                                    VT_SEC((uint64_t)vt_config_int(w->cfg, VT_CFG_ENGINE_CREDIT_STALL_S)),
                                .send_twice = w->faults.send_twice,
                                .placed = on_placed,
+                               .may_fetch = may_fetch,
+                               .fetch = fetch,
+                               .fetch_cancel = fetch_cancel,
                                .arg = w};
     struct checkpoint_opts co = {
         .compute = w->compute,
@@ -108,6 +135,9 @@ static int make_parts(struct worker *w, struct vt_err *err)
         .log = w->log,
         .autosave_us = VT_SEC((uint64_t)vt_config_int(w->cfg, VT_CFG_STORE_AUTOSAVE_S)),
         .turn_save_us = VT_MS((uint64_t)vt_config_int(w->cfg, VT_CFG_STORE_TURN_SAVE_MS)),
+        .prefix_wait_us = VT_MS((uint64_t)vt_config_int(w->cfg, VT_CFG_STORE_PREFIX_WAIT_MS)),
+        .fetched = on_fetched,
+        .arg = w,
         .corrupt_chunk = w->faults.corrupt_chunk};
     return requests_new(&w->requests, &ro, err) < 0 ? -1 : checkpoint_new(&w->checkpoint, &co, err);
 }
@@ -153,9 +183,16 @@ static void take_event(struct worker *w, struct event *ev)
     case EV_ERASED: slot_op_erased(w, ev); break;
     case EV_ACCEPTED:
     case EV_REFUSED:
+    case EV_WANTS:
     case EV_PREFILL:
     case EV_TOKEN:
-    case EV_DONE: requests_event(w->requests, ev); return;
+    case EV_DONE:
+        if (ev->handle < COMPUTE_FILLS) {
+            requests_event(w->requests, ev);
+            return;
+        }
+        checkpoint_event(w->checkpoint, ev);
+        return;
     default: checkpoint_event(w->checkpoint, ev); return;
     }
     free(ev->err);

@@ -52,7 +52,7 @@ def ask(app):
 
 
 def test_save_and_restore_in_a_fresh_process(app):
-    """What comes back is every whole block, since the window before the last one is saved with it."""
+    """Every whole block comes back, since the window before the last one is saved with it; the tail is evaluated."""
     app.wait_ready()
     first = ask(app)
     assert first['content'] == app.undisturbed
@@ -61,7 +61,7 @@ def test_save_and_restore_in_a_fresh_process(app):
     for slot in range(2):
         action(app, slot, 'erase')
     restored = action(app, 0, 'restore', 'window.bin')
-    assert restored['n_restored'] == saved['n_saved'] // 256 * 256
+    assert restored['n_restored'] == saved['n_saved']
     again = ask(app)
     assert again['content'] == app.undisturbed
-    assert again['timings']['cache_n'] == restored['n_restored'] == 1280
+    assert again['timings']['cache_n'] == again['tokens_evaluated'] - 1 > 1280
