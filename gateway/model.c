@@ -104,8 +104,11 @@ static void find_marks(struct model *m)
         dialect_find(m->tmpl_text, n, m->caps.tools, tok_find(m->tok, python, sizeof python - 1) >= 0);
     m->think = think_marks_find(m->tmpl_text, n);
     dialect_tokens(m->dialect, marks);
-    for (size_t i = 0; marks[i]; i++)
+    for (size_t i = 0; marks[i]; i++) {
         add_mark(m, marks[i], &m->call_ids);
+        if (m->dialect->body == BODY_HARMONY) /* without them nobody knows what are thoughts */
+            add_mark(m, marks[i], &m->think_ids);
+    }
     /* the mark may be a token with a word behind it: <|channel>thought */
     static const char *const tokens[] = {"<|channel>", "<channel|>"};
     add_mark(m, m->think->open, &m->think_ids);

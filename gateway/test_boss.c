@@ -486,6 +486,10 @@ static void child(struct boss *b, int nonce, int http, const char *const *sets)
     argv[n++] = "--set";
     argv[n++] = model;
     for (; sets && *sets; sets++) {
+        if (strncmp(*sets, "model.path=", 11) == 0) { /* another than the usual one */
+            snprintf(model, sizeof model, "%s", *sets);
+            continue;
+        }
         argv[n++] = "--set";
         argv[n++] = *sets;
     }

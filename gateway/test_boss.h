@@ -110,5 +110,7 @@ uint64_t test_ms(void);
 /* Writes a model file with a byte vocabulary: id = byte for 0..255, then <|im_start|> 256, <|im_end|> 257, <think> 258,
  * </think> 259, <tool_call> 260, </tool_call> 261. */
 const char *test_model(const char *dir);
+/* The same vocabulary with a template of harmony. */
+void test_model_harmony(const char *path);
 
 #endif

@@ -165,6 +165,54 @@ static void test_tools_and_reasoning(void **state)
     boss_stop(&b);
 }
 
+/* Messages with channels: thoughts, content and a call, streamed; without tools and without splitting. */
+static void test_harmony(void **state)
+{
+    char path[] = "/tmp/vtgw-harmony-XXXXXX", set[80];
+    struct boss b;
+    struct reply r = {0};
+    struct told t;
+    close(mkstemp(path));
+    test_model_harmony(path);
+    snprintf(set, sizeof set, "model.path=%s", path);
+    boss_start(&b, (const char *const[]){set, NULL});
+    boss_engine_up(&b);
+    b.answer = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>commentary<|message|>"
+               "Well.<|end|>"
+               "<|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\": "
+               "1}<|call|>";
+    http_call(&b, &r, "POST", "/v1/chat/completions", NULL,
+              "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"stream\":true,"
+              "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]}");
+    read_stream(&r, &t);
+    assert_string_equal(t.reasoning, "hm");
+    assert_string_equal(t.text, "Well.");
+    assert_string_equal(t.name, "f");
+    assert_string_equal(t.calls, "{\"a\": 1}");
+    assert_string_equal(t.finish, "tool_calls");
+    reply_free(&r);
+    b.answer = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Hello.";
+    http_call(&b, &r, "POST", "/v1/chat/completions", NULL,
+              "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"stream\":true,\"reasoning_format\":"
+              "\"none\"}");
+    read_stream(&r, &t);
+    assert_string_equal(t.reasoning, "");
+    assert_string_equal(t.text, "<|channel|>analysis<|message|>hm<|end|>Hello.");
+    reply_free(&r);
+    /* a forced call has a grammar that can be built */
+    b.answer = "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}";
+    http_call(
+        &b, &r, "POST", "/v1/chat/completions", NULL,
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"tool_choice\":\"required\",\"stream\":true,"
+        "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]}");
+    read_stream(&r, &t);
+    assert_string_equal(t.name, "f");
+    assert_string_equal(t.calls, "{}");
+    reply_free(&r);
+    boss_stop(&b);
+    unlink(path);
+}
+
 static void test_bad_requests(void **state)
 {
     static const struct {
@@ -358,12 +406,19 @@ static void test_body_limit(void **state)
 int main(int argc, char **argv)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_states),       cmocka_unit_test(test_plain_chat),
-        cmocka_unit_test(test_stream),       cmocka_unit_test(test_stop_string_and_limit),
-        cmocka_unit_test(test_logprobs),     cmocka_unit_test(test_tools_and_reasoning),
-        cmocka_unit_test(test_bad_requests), cmocka_unit_test(test_slots_and_metrics),
-        cmocka_unit_test(test_large_body),   cmocka_unit_test(test_head),
-        cmocka_unit_test(test_keys),         cmocka_unit_test(test_body_limit),
+        cmocka_unit_test(test_states),
+        cmocka_unit_test(test_plain_chat),
+        cmocka_unit_test(test_stream),
+        cmocka_unit_test(test_stop_string_and_limit),
+        cmocka_unit_test(test_logprobs),
+        cmocka_unit_test(test_tools_and_reasoning),
+        cmocka_unit_test(test_harmony),
+        cmocka_unit_test(test_bad_requests),
+        cmocka_unit_test(test_slots_and_metrics),
+        cmocka_unit_test(test_large_body),
+        cmocka_unit_test(test_head),
+        cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_body_limit),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);

@@ -56,14 +56,15 @@ static const char template[] = "{%- for m in messages %}{{- '<|im_start|>' + m.r
                                "'<|im_end|>\\n' }}{%- endfor %}"
                                "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}";
 
-const char *test_model(const char *dir)
+static const char harmony[] =
+    "{%- for m in messages %}{{- '<|start|>' + m.role + '<|message|>' + m.content + '<|end|>' }}"
+    "{%- endfor %}{%- for t in tools or [] %}{{- t.function.name }}{%- endfor %}"
+    "{%- if add_generation_prompt %}{{- '<|start|>assistant' }}{%- endif %}{#- <|channel|> -#}";
+
+static void write_model(const char *path, const char *chat)
 {
-    static char path[128];
     static const char *const extra[] = {"<|im_start|>", "<|im_end|>",  "<think>",
                                         "</think>",     "<tool_call>", "</tool_call>"};
-    if (path[0])
-        return path;
-    snprintf(path, sizeof path, "%s/tiny.gguf", dir);
     FILE *f = fopen(path, "w");
     if (!f)
         abort();
@@ -99,7 +100,21 @@ const char *test_model(const char *dir)
     u32(f, T_STR);
     u64(f, 0);
     kv_u32(f, "tokenizer.ggml.eos_token_id", 257);
-    kv_str(f, "tokenizer.chat_template", template);
+    kv_str(f, "tokenizer.chat_template", chat);
     fclose(f);
+}
+
+const char *test_model(const char *dir)
+{
+    static char path[128];
+    if (!path[0]) {
+        snprintf(path, sizeof path, "%s/tiny.gguf", dir);
+        write_model(path, template);
+    }
     return path;
+}
+
+void test_model_harmony(const char *path)
+{
+    write_model(path, harmony);
 }

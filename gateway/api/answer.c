@@ -441,10 +441,13 @@ static int init_choice(struct answer *a, unsigned i, uint32_t window, struct api
     }
     memcpy(ids, p->ids, p->n * sizeof *ids);
     transcript_init(&c->job.tr, ids, p->n, a->o.logprobs, a->o.n_top);
-    c->parse = a->o.think || a->o.tools;
+    const bool frames =
+        a->gw->model.dialect->body == BODY_HARMONY && (a->o.think || a->o.tools || a->o.show_think);
+    c->parse = a->o.think || a->o.tools || frames;
     const struct scan_rules rules = {.dialect = a->o.tools ? a->gw->model.dialect : NULL,
                                      .think = a->o.think ? a->gw->model.think : NULL,
                                      .tools = a->o.tool_list,
+                                     .frames = frames,
                                      .think_open = a->o.think_open,
                                      .forced = a->o.forced,
                                      .single = !a->o.parallel_tools};

@@ -120,24 +120,12 @@ int constrain_read(struct constrain *c, const json_t *body, struct api_err *e)
     return 0;
 }
 
-/* Thoughts end with the text of the mark or, where it is one, with the control token. */
-static uint32_t behind_thoughts(struct grammar *g, const char *close, uint32_t root)
-{
-    const size_t n = strlen(close);
-    const uint32_t by_token[] = {grammar_free_text(g), grammar_token(g, close, n)};
-    const uint32_t ways[] = {grammar_until(g, close, n), grammar_seq(g, by_token, 2)};
-    const uint32_t all[] = {grammar_any_of(g, ways, 2), grammar_repeat(g, grammar_text(g, "\n", 1), 0, 2),
-                            root};
-    return grammar_seq(g, all, 3);
-}
-
-int constrain_finish(struct constrain *c, const char *think_close, struct api_err *e)
+int constrain_finish(struct constrain *c, struct api_err *e)
 {
     struct vt_err err;
     if (!c->g)
         return 0;
-    uint32_t root = think_close ? behind_thoughts(c->g, think_close, c->root) : c->root;
-    int r = grammar_finish(c->g, root, &c->bytes, &c->n_bytes, &err);
+    int r = grammar_finish(c->g, c->root, &c->bytes, &c->n_bytes, &err);
     grammar_free(c->g);
     c->g = NULL;
     return r < 0 ? refuse(c, &err, e) : 0;

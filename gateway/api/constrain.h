@@ -21,9 +21,8 @@ struct constrain {
 int constrain_read(struct constrain *c, const json_t *body, struct api_err *e);
 /* Makes c->g for the field param; an error when another field has made it. The caller sets c->root. */
 int constrain_begin(struct constrain *c, const char *param, struct api_err *e);
-/* Makes the bytes. think_close: the answer begins inside of thoughts, and what was asked for comes behind this mark, which ends
- * them; NULL: it does not. */
-int constrain_finish(struct constrain *c, const char *think_close, struct api_err *e);
+/* Makes the bytes. */
+int constrain_finish(struct constrain *c, struct api_err *e);
 void constrain_fini(struct constrain *c);
 
 #endif

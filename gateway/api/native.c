@@ -147,7 +147,7 @@ static int draft(struct draft *d, struct api_err *e)
 {
     int64_t probs = 0;
     if (draft_params(d, e) || field_int(d->body, "logprobs", 0, 100, &probs, e) < 0 ||
-        draft_prompts(d, "prompt", true, e) || constrain_finish(&d->p.constrain, NULL, e))
+        draft_prompts(d, "prompt", true, e) || constrain_finish(&d->p.constrain, e))
         return -1;
     if (d->p.n_probs == 0)
         d->p.n_probs = probs;

@@ -1,6 +1,7 @@
 /* POST /v1/chat/completions. */
 #include "api.h"
 #include "chat_prompt.h"
+#include "frames.h"
 #include "scribe.h"
 #include "tool_choice.h"
 
@@ -222,8 +223,11 @@ static int make_prompt(struct draft *d, struct api_err *e)
         if (!d->prompts)
             r = api_fail(e, 500, NULL, "out of memory");
     }
+    struct constrain *c = &d->p.constrain;
+    if (r == 0 && c->g)
+        c->root = frame_answer(d->model, c->g, think_close, c->root, d->o.forced);
     if (r == 0)
-        r = constrain_finish(&d->p.constrain, think_close, e);
+        r = constrain_finish(c, e);
     if (r) {
         tok_ids_fini(&ids);
         return -1;

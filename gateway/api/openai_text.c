@@ -161,7 +161,7 @@ static int draft(struct draft *d, struct api_err *e)
 {
     d->o.parallel_tools = true;
     if (draft_params(d, e) || own_fields(d->body, &d->o, e) || draft_prompts(d, "prompt", d->o.echo, e) ||
-        constrain_finish(&d->p.constrain, NULL, e))
+        constrain_finish(&d->p.constrain, e))
         return -1;
     if (d->p.n_probs > 0 && !d->o.logprobs) {
         d->o.logprobs = true;

@@ -1,19 +1,12 @@
 #include "tool_choice.h"
 
+#include "frames.h"
 #include "tool_list.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 static const char field_name[] = "tool_choice";
-
-/* A mark: the control token where the vocabulary has one, else its letters. */
-static uint32_t mark(const struct model *m, struct grammar *g, const char *text)
-{
-    const int32_t id = tok_find(m->tok, text, strlen(text));
-    const bool control = id >= 0 && tok_kind(m->tok, (uint32_t)id) == TOK_CONTROL;
-    return control ? grammar_token(g, text, strlen(text)) : grammar_text(g, text, strlen(text));
-}
 
 static uint32_t words(struct grammar *g, const char *text)
 {
@@ -32,6 +25,13 @@ static uint32_t arguments(struct grammar *g, const json_t *function)
     const uint32_t part = grammar_schema(g, copy, "the parameters of a tool");
     json_decref(copy);
     return part;
+}
+
+static uint32_t message_call(const struct model *m, struct grammar *g, const json_t *function)
+{
+    const uint32_t parts[] = {frame_call(m, g, json_string_value(json_object_get(function, "name"))),
+                              arguments(g, function)};
+    return grammar_seq(g, parts, 2);
 }
 
 static uint32_t one_call(struct grammar *g, const struct dialect *dl, const json_t *function)
@@ -55,6 +55,7 @@ static int call_rule(struct draft *d, const char *named, uint32_t *out, struct a
     struct grammar *g = d->p.constrain.g;
     const json_t *tools = field(d->body, "tools");
     const size_t n = json_array_size(tools);
+    const bool messages = dl->body == BODY_HARMONY;
     uint32_t *ways = malloc((n ? n : 1) * sizeof *ways);
     size_t k = 0;
     if (!ways)
@@ -63,15 +64,19 @@ static int call_rule(struct draft *d, const char *named, uint32_t *out, struct a
         const json_t *f = json_object_get(json_array_get(tools, i), "function");
         const char *name = json_string_value(json_object_get(f, "name"));
         if (!named || strcmp(name, named) == 0)
-            ways[k++] = one_call(g, dl, f);
+            ways[k++] = messages ? message_call(d->model, g, f) : one_call(g, dl, f);
     }
     const uint32_t any = grammar_any_of(g, ways, k);
     free(ways);
     if (k == 0)
         return api_fail(e, 400, field_name, "Field 'tool_choice': there is no tool '%.100s' in 'tools'",
                         named);
-    const uint32_t parts[] = {dl->bare ? words(g, "") : mark(d->model, g, dl->open[0]), any,
-                              dl->close ? mark(d->model, g, dl->close) : words(g, "")};
+    if (messages) {
+        *out = any;
+        return 0;
+    }
+    const uint32_t parts[] = {dl->bare ? words(g, "") : frame_mark(d->model, g, dl->open[0]), any,
+                              dl->close ? frame_mark(d->model, g, dl->close) : words(g, "")};
     *out = grammar_seq(g, parts, 3);
     return 0;
 }
@@ -87,9 +92,10 @@ static int force(struct draft *d, const char *named, struct api_err *e)
     if (constrain_begin(c, field_name, e) || call_rule(d, named, &call, e))
         return -1;
     const uint32_t more[] = {words(c->g, d->model->dialect->bare ? "; " : "\n"), call};
-    const uint32_t all[] = {
-        call, grammar_repeat(c->g, grammar_seq(c->g, more, 2), 0, d->o.parallel_tools ? GRAMMAR_MANY : 0)};
-    c->root = d->o.parallel_tools ? grammar_seq(c->g, all, 2) : call;
+    const uint32_t all[] = {call, grammar_repeat(c->g, grammar_seq(c->g, more, 2), 0, GRAMMAR_MANY)};
+    /* a message of harmony ends the answer */
+    const bool several = d->o.parallel_tools && d->model->dialect->body != BODY_HARMONY;
+    c->root = several ? grammar_seq(c->g, all, 2) : call;
     d->o.forced = true;
     if (grammar_error(c->g, &err) == 0)
         return 0;

@@ -69,12 +69,16 @@ static const struct dialect *dialect_of(unsigned i)
                                             "<|tool_call>",
                                             "<|tool_call|>",
                                             "<start_function_call>",
-                                            "<|python_tag|>"};
-    return dialect_find(templates[i % 8], strlen(templates[i % 8]), false, false);
+                                            "<|python_tag|>",
+                                            "<arg_key>",
+                                            "<｜tool▁call▁begin｜>",
+                                            "<|channel|>"};
+    const char *t = templates[i % (sizeof templates / sizeof *templates)];
+    return dialect_find(t, strlen(t), false, false);
 }
 
-static void run(const uint8_t *data, size_t n, size_t piece, unsigned mode, const struct stop_set *set,
-                struct parts *out, struct buf *through)
+static void run(const uint8_t *data, size_t n, size_t piece, unsigned mode, const struct dialect *d,
+                const struct stop_set *set, struct parts *out, struct buf *through)
 {
     static const struct scan_ops ops = {content, reasoning, call, args, whole, broken};
     struct scanner p;
@@ -83,8 +87,12 @@ static void run(const uint8_t *data, size_t n, size_t piece, unsigned mode, cons
     int hit = -1;
     if (stop_init(&st, set))
         abort();
-    const struct scan_rules rules = {.dialect = mode & 4 ? dialect_of(mode >> 5) : NULL,
-                                     .think = mode & 1 ? think_marks_find(NULL, 0) : NULL,
+    const bool frames = d->body == BODY_HARMONY;
+    const struct scan_rules rules = {.dialect = mode & 4 ? d : NULL,
+                                     .frames = frames,
+                                     .think =
+                                         mode & 1 ? think_marks_find("<|channel|>", frames ? 11 : 0) : NULL,
+                                     .forced = mode & 32,
                                      .think_open = mode & 2,
                                      .single = mode & 16};
     scanner_init(&p, &rules, &ops, out);
@@ -128,15 +136,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     static const char *const stops[] = {"aba", "ab", "\n\nUser:", "<tool", "\xc3\xa9x"};
     const size_t lens[] = {3, 2, 7, 5, 3};
-    if (n < 2)
+    if (n < 3)
         return 0;
     unsigned mode = data[0];
     size_t piece = 1 + data[1] % 13;
+    const struct dialect *d = dialect_of(data[2]);
     struct stop_set *set = stop_set_new(stops, lens, mode & 8 ? 5 : 0);
     struct parts a = {0}, b = {0};
     struct buf ta = {0}, tb = {0};
-    run(data + 2, n - 2, n, mode, set, &a, &ta);
-    run(data + 2, n - 2, piece, mode, set, &b, &tb);
+    run(data + 3, n - 3, n, mode, d, set, &a, &ta);
+    run(data + 3, n - 3, piece, mode, d, set, &b, &tb);
     same(&ta, &tb);
     same(&a.content, &b.content);
     same(&a.reasoning, &b.reasoning);

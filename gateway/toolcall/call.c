@@ -27,13 +27,15 @@ enum call_step call_feed(struct call *c, char byte)
     case CALL_XML: return call_xml_feed(c, byte);
     case CALL_PLAIN: return call_plain_feed(c, byte);
     case CALL_GEMMA: return call_gemma_feed(c, byte);
+    case CALL_PAIRS: return call_pairs_feed(c, byte);
+    case CALL_FENCED: return call_fenced_feed(c, byte);
     }
     return CALL_BAD;
 }
 
-bool call_end(struct call *c)
+bool call_end(struct call *c, bool cut)
 {
-    return c->whole;
+    return c->whole || (c->form == CALL_PAIRS && !cut && call_pairs_end(c));
 }
 
 void call_announce(struct call *c)

@@ -37,6 +37,13 @@ static enum call_step in_mark(struct call *c, char b)
     return CALL_MORE;
 }
 
+void call_plain_named(struct call *c, const char *name, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        call_name_add(c, name[i]);
+    c->state = P_ARGS;
+}
+
 enum call_step call_plain_feed(struct call *c, char b)
 {
     if (c->state == P_ARGS) {

@@ -1,45 +1,17 @@
-/* <function=NAME> <parameter=KEY> value </parameter> … </function>. Values have no quotes: the schema of the parameter says
- * whether 3 is a number or a string; without one, what reads as a number, truth value, object, array or null is that. */
+/* <function=NAME> <parameter=KEY> value </parameter> … </function>. */
 #include "call.h"
 
 #include <string.h>
 
 enum { X_OPEN, X_NAME, X_BETWEEN, X_KEY, X_VALUE, X_ENDED };
 enum { BLANKS_MAX = 256 };
-enum { V_ANY, V_STRING, V_BOOLEAN, V_STRING_OR_NULL };
 
 static const char open_mark[] = "<function=", close_mark[] = "</function>",
                   param_mark[] = "<parameter=", param_end[] = "</parameter>";
 
-static bool listed(const json_t *types, const char *name)
-{
-    size_t i;
-    json_t *t;
-    json_array_foreach(types, i,
-                       t) if (json_is_string(t) && strcmp(json_string_value(t), name) == 0) return true;
-    return false;
-}
-
-static uint8_t kind_of(const struct call *c, const char *key)
-{
-    const json_t *type = json_object_get(call_parameter(c->tools, c->name, key), "type");
-    const char *word = json_string_value(type);
-    if (word)
-        return strcmp(word, "string") == 0 ? V_STRING : strcmp(word, "boolean") == 0 ? V_BOOLEAN : V_ANY;
-    return listed(type, "string") ? listed(type, "null") ? V_STRING_OR_NULL : V_STRING : V_ANY;
-}
-
 static void begin_value(struct call *c)
 {
-    char key[CALL_NAME_MAX + 1];
-    memcpy(key, c->text.p, c->text.n);
-    key[c->text.n] = '\0';
-    c->kind = kind_of(c, key);
-    buf_puts(&c->args, c->comma ? ", \"" : "{\"");
-    json_escape(key, c->text.n, &c->args);
-    buf_puts(&c->args, c->kind == V_STRING ? "\": \"" : "\": ");
-    buf_clear(&c->text);
-    c->comma = true;
+    call_value_begin(c);
     c->typed = false; /* a line break at the head of the value is the form's */
     c->state = X_VALUE;
 }
@@ -55,42 +27,12 @@ static size_t held_back(const struct buf *t)
     return 0;
 }
 
-static void put_any(struct call *c)
-{
-    const char *s = c->text.p;
-    size_t n = c->text.n, from = 0, to = n;
-    while (from < to && json_blank(s[from]))
-        from++;
-    while (to > from && json_blank(s[to - 1]))
-        to--;
-    const size_t len = to - from;
-    const bool null = len == 4 && memcmp(s + from, "null", 4) == 0;
-    if (c->kind == V_BOOLEAN && (len == 4 || len == 5) &&
-        (strncmp(s + from, "True", len) == 0 || strncmp(s + from, "False", len) == 0)) {
-        buf_puts(&c->args, len == 4 ? "true" : "false");
-    } else if (c->kind == V_STRING_OR_NULL ? null : len > 0 && s[from] != '"' && jscan_valid(s + from, len)) {
-        buf_add(&c->args, s + from, len);
-    } else {
-        buf_add(&c->args, "\"", 1);
-        json_escape(s, n, &c->args);
-        buf_add(&c->args, "\"", 1);
-    }
-}
-
 /* text holds the value (or what is left of it) without its end mark. */
 static void end_value(struct call *c)
 {
     if (c->text.n > 0 && c->text.p[c->text.n - 1] == '\n')
         c->text.n--;
-    if (c->kind == V_STRING) {
-        json_escape(c->text.p ? c->text.p : "", c->text.n, &c->args);
-        buf_add(&c->args, "\"", 1);
-    } else {
-        buf_add(&c->text, "", 1); /* has an address also when empty */
-        c->text.n--;
-        put_any(c);
-    }
-    buf_clear(&c->text);
+    call_value_end(c);
 }
 
 static enum call_step in_value(struct call *c, char b)
@@ -107,7 +49,7 @@ static enum call_step in_value(struct call *c, char b)
         c->state = X_ENDED;
         return CALL_MORE;
     }
-    if (c->kind == V_STRING) {
+    if (c->kind == VALUE_STRING) {
         const size_t ready = c->text.n - held_back(&c->text);
         json_escape(c->text.p, ready, &c->args);
         buf_drop(&c->text, ready);
@@ -136,7 +78,7 @@ static enum call_step value_goes_on(struct call *c)
     enum call_step r = CALL_MORE;
     c->early = (struct buf){0};
     c->state = X_VALUE;
-    if (c->kind == V_STRING) {
+    if (c->kind == VALUE_STRING) {
         json_escape(c->text.p, c->text.n, &c->args);
         buf_clear(&c->text);
     }

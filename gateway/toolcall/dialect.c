@@ -6,6 +6,7 @@ static const struct dialect dialects[] = {
     {.name = "mistral",
      .told_by = {"[TOOL_CALLS]"},
      .open = {"[TOOL_CALLS]"},
+     .inner = {"[ARGS]", "[CALL_ID]"},
      .body = BODY_PLAIN,
      .short_ids = true},
     {.name = "gemma",
@@ -20,6 +21,26 @@ static const struct dialect dialects[] = {
      .close = "<end_function_call>",
      .body = BODY_GEMMA,
      .quote = "<escape>"},
+    {.name = "harmony",
+     .told_by = {"<|channel|>"},
+     .open = {"<|channel|>", "<|start|>"},
+     .close = "<|end|>",
+     .inner = {"<|message|>", "<|constrain|>", "<|call|>", "<|return|>"},
+     .body = BODY_HARMONY},
+    {.name = "deepseek",
+     .told_by = {"<｜tool▁call▁begin｜>"},
+     .open = {"<｜tool▁call▁begin｜>", "<tool_call>"}, /* the second where the template shows no tools */
+     .close = "<｜tool▁call▁end｜>",
+     .close2 = "</tool_call>",
+     .around = {"<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"},
+     .inner = {"<｜tool▁sep｜>"},
+     .body = BODY_FENCED},
+    {.name = "glm",
+     .told_by = {"<arg_key>"},
+     .open = {"<tool_call>"},
+     .close = "</tool_call>",
+     .inner = {"<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"},
+     .body = BODY_PAIRS},
     {.name = "xml",
      .told_by = {"<function="},
      .open = {"<tool_call>", "<function="},
@@ -51,6 +72,7 @@ static const struct think_marks thoughts[] = {
     {"<seed:think>", "</seed:think>"},
     {"<|channel>thought", "<channel|>"},
     {"<|START_THINKING|>", "<|END_THINKING|>"},
+    {"<|channel|>analysis<|message|>", "<|end|>"},
 };
 
 static bool holds(const char *text, size_t n, const char *what)
@@ -70,7 +92,10 @@ const struct dialect *dialect_find(const char *text, size_t n, bool shows_tools,
 
 const struct think_marks *think_marks_find(const char *text, size_t n)
 {
-    for (size_t i = 0; i < sizeof thoughts / sizeof *thoughts; i++)
+    const size_t last = sizeof thoughts / sizeof *thoughts - 1;
+    if (holds(text, n, "<|channel|>"))
+        return &thoughts[last];
+    for (size_t i = 0; i < last; i++)
         if (holds(text, n, thoughts[i].close))
             return &thoughts[i];
     return &thoughts[0];
@@ -86,9 +111,10 @@ void dialect_tokens(const struct dialect *d, const char *out[DIALECT_TOKENS + 1]
         out[n++] = d->close;
     if (d->quote)
         out[n++] = d->quote;
-    if (d->body == BODY_PLAIN) {
-        out[n++] = "[ARGS]";
-        out[n++] = "[CALL_ID]";
-    }
+    for (size_t i = 0; i < 2; i++)
+        if (d->around[i])
+            out[n++] = d->around[i];
+    for (size_t i = 0; i < 4 && d->inner[i]; i++)
+        out[n++] = d->inner[i];
     out[n] = NULL;
 }

@@ -1,8 +1,8 @@
-#include "scanner.h"
+#include "scanner_priv.h"
 
 #include <string.h>
 
-static void enter(struct scanner *s, enum scan_state state)
+void scan_enter(struct scanner *s, enum scan_state state)
 {
     s->state = state;
     s->fresh = true;
@@ -11,7 +11,10 @@ static void enter(struct scanner *s, enum scan_state state)
 void scanner_init(struct scanner *s, const struct scan_rules *rules, const struct scan_ops *ops, void *arg)
 {
     *s = (struct scanner){.ops = ops, .arg = arg, .rules = *rules};
-    enter(s, !rules->think ? SCAN_HEAD : rules->think_open ? SCAN_THINK : SCAN_START);
+    if (rules->frames)
+        scan_enter(s, rules->think && rules->think_open ? SCAN_THINK : SCAN_FRAME);
+    else
+        scan_enter(s, !rules->think ? SCAN_HEAD : rules->think_open ? SCAN_THINK : SCAN_START);
     s->fresh = rules->think && rules->think_open;
 }
 
@@ -29,15 +32,13 @@ bool scanner_failed(const struct scanner *s)
 
 /* ---- text between marks ---- */
 
-/* Offset of mark in held; held.n when it is not there. */
-static size_t find(const struct scanner *s, const char *mark)
+size_t scan_find(const struct scanner *s, const char *mark)
 {
     const char *p = mark && s->held.n > 0 ? memmem(s->held.p, s->held.n, mark, strlen(mark)) : NULL;
     return p ? (size_t)(p - s->held.p) : s->held.n;
 }
 
-/* How many bytes at the end of held may be the beginning of mark. */
-static size_t partial(const struct scanner *s, const char *mark)
+size_t scan_partial(const struct scanner *s, const char *mark)
 {
     const size_t n = mark ? strlen(mark) : 1;
     size_t k = s->held.n < n - 1 ? s->held.n : n - 1;
@@ -46,15 +47,14 @@ static size_t partial(const struct scanner *s, const char *mark)
     return k;
 }
 
-static void emit(struct scanner *s, void (*to)(void *, const char *, size_t), size_t n)
+void scan_emit(struct scanner *s, void (*to)(void *, const char *, size_t), size_t n)
 {
     if (n > 0 && to)
         to(s->arg, s->held.p, n);
     buf_drop(&s->held, n);
 }
 
-/* While fresh, leading blanks of held are dropped. True when something else has come. */
-static bool drop_blanks(struct scanner *s, bool only_newlines)
+bool scan_drop_blanks(struct scanner *s, bool only_newlines)
 {
     size_t i = 0;
     if (!s->fresh)
@@ -67,14 +67,12 @@ static bool drop_blanks(struct scanner *s, bool only_newlines)
     return !s->fresh;
 }
 
-static size_t without_blanks(const struct scanner *s, size_t n)
+size_t scan_without_blanks(const struct scanner *s, size_t n)
 {
     while (n > 0 && json_blank(s->held.p[n - 1]))
         n--;
     return n;
 }
-
-/* Each step returns true when it got on and another step may follow. */
 
 static bool step_start(struct scanner *s)
 {
@@ -84,35 +82,35 @@ static bool step_start(struct scanner *s)
         i++;
     const size_t have = s->held.n - i < n ? s->held.n - i : n;
     if (memcmp(s->held.p + i, open, have) != 0) {
-        enter(s, SCAN_HEAD);
+        scan_enter(s, SCAN_HEAD);
         s->fresh = false; /* blanks that the model said itself stay */
         return true;
     }
     if (have < n)
         return false;
     buf_drop(&s->held, i + n);
-    enter(s, SCAN_THINK);
+    scan_enter(s, SCAN_THINK);
     return true;
 }
 
 static bool step_think(struct scanner *s)
 {
     const char *close = s->rules.think->close;
-    if (!drop_blanks(s, false))
+    if (!scan_drop_blanks(s, false))
         return false;
-    const size_t at = find(s, close);
+    const size_t at = scan_find(s, close);
     if (at < s->held.n) {
-        const size_t end = without_blanks(s, at);
-        emit(s, s->ops->reasoning, end);
+        const size_t end = scan_without_blanks(s, at);
+        scan_emit(s, s->ops->reasoning, end);
         buf_drop(&s->held, at - end + strlen(close));
-        enter(s, SCAN_HEAD);
+        scan_enter(s, SCAN_HEAD);
         return true;
     }
-    emit(s, s->ops->reasoning, without_blanks(s, s->held.n - partial(s, close)));
+    scan_emit(s, s->ops->reasoning, scan_without_blanks(s, s->held.n - scan_partial(s, close)));
     return false;
 }
 
-static void begin_call(struct scanner *s, enum call_form form)
+void scan_begin_call(struct scanner *s, enum call_form form)
 {
     call_fini(&s->call);
     call_init(&s->call, form, s->rules.tools);
@@ -139,21 +137,18 @@ static bool step_head(struct scanner *s)
     buf_clear(&s->raw);
     buf_add(&s->raw, s->held.p, s->fresh ? 0 : i);
     buf_drop(&s->held, i);
-    begin_call(s, CALL_JSON);
+    scan_begin_call(s, CALL_JSON);
     s->call.strict = true;
     return true;
 }
 
-/* The first of the marks in held, and the most that may become one at its end. */
-static const char *first_mark(const struct scanner *s, size_t *at, size_t *maybe)
+const char *scan_first(const struct scanner *s, const char *const *marks, size_t n, size_t *at, size_t *maybe)
 {
-    const struct dialect *d = s->rules.dialect;
-    const char *found = NULL, *marks[DIALECT_MARKS + 1] = {s->expect ? d->close : NULL};
-    memcpy(marks + 1, d->open, sizeof d->open);
+    const char *found = NULL;
     *at = s->held.n;
     *maybe = 0;
-    for (size_t i = 0; i <= DIALECT_MARKS; i++) {
-        const size_t k = find(s, marks[i]), p = partial(s, marks[i]);
+    for (size_t i = 0; i < n; i++) {
+        const size_t k = scan_find(s, marks[i]), p = scan_partial(s, marks[i]);
         if (marks[i] && k < *at) {
             *at = k;
             found = marks[i];
@@ -166,23 +161,32 @@ static const char *first_mark(const struct scanner *s, size_t *at, size_t *maybe
 static bool step_content(struct scanner *s)
 {
     size_t at, maybe;
-    if (!drop_blanks(s, true))
+    if (!scan_drop_blanks(s, true))
         return false;
     if (!s->rules.dialect) {
-        emit(s, s->ops->content, s->held.n);
+        scan_emit(s, s->ops->content, s->held.n);
         return false;
     }
-    const char *mark = first_mark(s, &at, &maybe);
+    const struct dialect *d = s->rules.dialect;
+    const char *const marks[] = {s->expect ? d->close : NULL,
+                                 s->expect ? d->close2 : NULL,
+                                 d->open[0],
+                                 d->open[1],
+                                 d->open[2],
+                                 d->around[0],
+                                 d->around[1]};
+    const char *mark = scan_first(s, marks, sizeof marks / sizeof *marks, &at, &maybe);
     if (!mark) {
         /* Blanks in front of a call belong to the call: they wait until it is known what follows. */
-        emit(s, s->ops->content, without_blanks(s, s->held.n - maybe));
+        scan_emit(s, s->ops->content, scan_without_blanks(s, s->held.n - maybe));
         return false;
     }
-    const size_t end = without_blanks(s, at);
-    emit(s, s->ops->content, end);
-    if (mark == s->rules.dialect->close) {
+    const size_t end = scan_without_blanks(s, at);
+    scan_emit(s, s->ops->content, end);
+    const bool around = mark == d->around[0] || mark == d->around[1];
+    if (around || mark == d->close || mark == d->close2) {
         buf_drop(&s->held, at - end + strlen(mark));
-        s->expect = false;
+        s->expect &= around;
         s->fresh = true;
         return true;
     }
@@ -190,7 +194,7 @@ static bool step_content(struct scanner *s)
     s->list = false;
     buf_clear(&s->raw);
     if (strcmp(mark, "<function=") == 0) { /* the form's own first word is the mark */
-        begin_call(s, CALL_XML);
+        scan_begin_call(s, CALL_XML);
         return true;
     }
     buf_add(&s->raw, mark, strlen(mark));
@@ -204,6 +208,11 @@ static bool step_content(struct scanner *s)
 /* What was read since the mark is no call. */
 static void give_up(struct scanner *s)
 {
+    size_t rest = 0;
+    while (rest < s->held.n && ((unsigned char)s->held.p[rest] & 0xC0) == 0x80)
+        rest++;
+    buf_add(&s->raw, s->held.p, rest); /* a limit in bytes may end inside of a character */
+    buf_drop(&s->held, rest);
     if (s->named && s->ops->broken)
         s->ops->broken(s->arg, s->raw.p, s->raw.n);
     else if (!s->named && s->raw.n > 0 && s->ops->content)
@@ -212,7 +221,7 @@ static void give_up(struct scanner *s)
     s->named = false;
     s->list = false;
     s->expect = true; /* its closing mark is content too, but for the mark alone */
-    enter(s, SCAN_CONTENT);
+    scan_enter(s, SCAN_CONTENT);
     s->fresh = false;
 }
 
@@ -240,7 +249,7 @@ static void call_over(struct scanner *s)
     buf_clear(&s->raw);
     s->named = false;
     s->expect = s->rules.dialect->close != NULL;
-    enter(s, s->rules.single ? SCAN_OVER : follows ? SCAN_NEXT : SCAN_CONTENT);
+    scan_enter(s, s->rules.single ? SCAN_OVER : follows ? SCAN_NEXT : SCAN_CONTENT);
 }
 
 /* One byte behind a mark: which form the call has. */
@@ -254,13 +263,15 @@ static void open_byte(struct scanner *s, char b)
         return;
     }
     if (b == '{') /* in any dialect: the form that a forced call has */
-        begin_call(s, CALL_JSON);
+        scan_begin_call(s, CALL_JSON);
     else if (body == BODY_GEMMA)
-        begin_call(s, CALL_GEMMA);
+        scan_begin_call(s, CALL_GEMMA);
     else if (b == '<' && body == BODY_TAGGED && !s->list)
-        begin_call(s, CALL_XML);
+        scan_begin_call(s, CALL_XML);
     else if (body == BODY_PLAIN && !s->list)
-        begin_call(s, CALL_PLAIN);
+        scan_begin_call(s, CALL_PLAIN);
+    else if ((body == BODY_PAIRS || body == BODY_FENCED) && !s->list)
+        scan_begin_call(s, body == BODY_PAIRS ? CALL_PAIRS : CALL_FENCED);
     else
         give_up(s);
     s->call.quote = s->rules.dialect->quote;
@@ -274,14 +285,14 @@ static void next_byte(struct scanner *s, char b)
         return;
     }
     if (b == '{') {
-        begin_call(s, CALL_JSON);
+        scan_begin_call(s, CALL_JSON);
         s->call.strict = !s->list && s->rules.dialect->bare;
         return;
     }
     if (s->list && b == ']')
         buf_drop(&s->held, 1);
     s->list = false;
-    enter(s, SCAN_CONTENT);
+    scan_enter(s, SCAN_CONTENT);
 }
 
 /* The name is sure and it is that of no tool. */
@@ -317,6 +328,8 @@ static bool step_call(struct scanner *s)
 
 static bool step(struct scanner *s)
 {
+    if (s->rules.frames && s->state != SCAN_CALL && s->state != SCAN_OVER)
+        return harmony_step(s);
     switch (s->state) {
     case SCAN_START: return step_start(s);
     case SCAN_THINK: return step_think(s);
@@ -326,6 +339,7 @@ static bool step(struct scanner *s)
     case SCAN_NEXT: next_byte(s, s->held.p[0]); return true;
     case SCAN_CALL: return step_call(s);
     case SCAN_OVER: buf_clear(&s->held); return false;
+    default: break; /* of harmony alone */
     }
     return false;
 }
@@ -337,10 +351,14 @@ void scanner_feed(struct scanner *s, const char *text, size_t n)
         ;
 }
 
-/* The end came inside of a call, or of a mark. */
+/* The end came inside of a call, or of a mark before one. */
 static void end_call(struct scanner *s, bool cut)
 {
-    const bool marked = s->state == SCAN_OPEN || !s->call.strict;
+    const bool marked = s->state != SCAN_CALL || !s->call.strict;
+    if (s->state == SCAN_FRAME_HEAD) {
+        buf_add(&s->raw, s->held.p, s->held.n);
+        buf_clear(&s->held);
+    }
     if (!s->named && (s->rules.forced || (cut && marked))) {
         buf_clear(&s->raw);
         s->state = SCAN_OVER;
@@ -353,13 +371,15 @@ void scanner_end(struct scanner *s, bool cut)
 {
     if (scanner_failed(s))
         return;
-    if (s->state == SCAN_CALL && call_end(&s->call))
+    if (s->state == SCAN_CALL && call_end(&s->call, cut))
         call_over(s);
-    else if (s->state == SCAN_CALL || s->state == SCAN_OPEN)
+    else if (s->state == SCAN_CALL || s->state == SCAN_OPEN || s->state == SCAN_FRAME_HEAD)
         end_call(s, cut);
+    if (s->state == SCAN_FRAME)
+        scan_drop_blanks(s, false);
     if (s->state == SCAN_THINK)
-        emit(s, s->ops->reasoning, without_blanks(s, s->held.n));
+        scan_emit(s, s->ops->reasoning, scan_without_blanks(s, s->held.n));
     else if (s->state != SCAN_OVER && !s->rules.forced && !(s->fresh && s->calls > 0))
-        emit(s, s->ops->content, s->held.n);
+        scan_emit(s, s->ops->content, s->held.n);
     buf_clear(&s->held);
 }

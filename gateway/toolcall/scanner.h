@@ -26,6 +26,7 @@ struct scan_rules {
     const struct dialect *dialect;   /* NULL: no calls are looked for */
     const struct think_marks *think; /* NULL: reasoning stays in the content */
     const json_t *tools; /* borrowed; types of parameters and known names; NULL: any name will do */
+    bool frames;         /* the answer is messages with channels (BODY_HARMONY) */
     bool think_open;     /* the prompt ended inside of the reasoning */
     bool single;         /* nothing is read behind the first whole call */
     bool forced;         /* the answer is calls: a beginning of one is never content */
@@ -39,6 +40,8 @@ enum scan_state {
     SCAN_OPEN,
     SCAN_CALL,
     SCAN_NEXT,
+    SCAN_FRAME,      /* harmony: between messages */
+    SCAN_FRAME_HEAD, /* harmony: channel and recipient of a message */
     SCAN_OVER
 };
 
@@ -51,6 +54,7 @@ struct scanner {
     bool list;       /* inside of an array of calls */
     bool expect;     /* the mark that closes a call may come */
     bool named;      /* the call in work has been handed on */
+    bool loud;       /* harmony: the mark that ends this message is text */
     unsigned calls;  /* whole ones */
     struct buf held; /* text not handed on yet */
     struct buf raw;  /* of the call in work */

@@ -85,6 +85,7 @@ static void check(const char *template, const struct want *w)
     json_t *tools = json_loads(tools_text, 0, NULL);
     const struct scan_rules rules = {.dialect = dialect_find(template, strlen(template), false, false),
                                      .think = think_marks_find(template, strlen(template)),
+                                     .frames = strcmp(template, "<|channel|>") == 0,
                                      .tools = tools,
                                      .think_open = w->how & OPEN,
                                      .forced = w->how & FORCED};
@@ -236,6 +237,93 @@ static void test_gemma(void **state)
     CHECK("<start_function_call>", fg);
 }
 
+static void test_glm(void **state)
+{
+    static const struct want w[] = {
+        {"<think>t</think>\nso\n<tool_call>f\n<arg_key>s</arg_key>\n<arg_value>a <b> "
+         "\"c\"\n</arg_value>\n<arg_key>n</arg_key>\n"
+         "<arg_value>3</arg_value>\n</tool_call>\n<tool_call>g</tool_call>",
+         "so", "t", "f{\"s\": \"a <b> \\\"c\\\"\\n\", \"n\": 3};g{};", 0},
+        {"<tool_call>f<arg_key>s</arg_key><arg_value>7</arg_value><arg_key>b</arg_key><arg_value>true</"
+         "arg_value><arg_key>x</arg_key>"
+         "<arg_value>{\"k\": [1]}</arg_value></tool_call>",
+         "", "", "f{\"s\": \"7\", \"b\": true, \"x\": {\"k\": [1]}};", 0},
+        {"<tool_call>f\n<arg_key>s</arg_key>\n<arg_value>x</arg_value>\n", "", "", "f{\"s\": \"x\"};", 0},
+        {"<tool_call>f\n<arg_key>s</arg_key>\n<arg_value>x</arg_value>\n",
+         "<tool_call>f\n<arg_key>s</arg_key>\n<arg_value>x</arg_value>\n", "", "f{\"s\": \"x\"!", LIMIT},
+        {"<tool_call>f\n<arg_key>s</arg_key>\n<arg_value>ha",
+         "<tool_call>f\n<arg_key>s</arg_key>\n<arg_value>ha", "", "f{\"s\": \"ha!", 0},
+        {"<tool_call>h\n<arg_key>s</arg_key>\n<arg_value>x</arg_value>\n</tool_call>",
+         "<tool_call>h\n<arg_key>s</arg_key>\n<arg_value>x</arg_value>", "", "", 0},
+        {"<tool_call>f\n<arg_value>", "<tool_call>f\n<arg_value>", "", "f!", 0},
+        {"<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>", "", "", "f{};", 0},
+        {"<tool_call></tool_call>", "<tool_call>", "", "", 0},
+    };
+    CHECK("<tool_call><arg_key></think>", w);
+}
+
+#define CALLS  "<｜tool▁calls▁begin｜>"
+#define CALL   "<｜tool▁call▁begin｜>"
+#define SEP    "<｜tool▁sep｜>"
+#define CLOSE  "<｜tool▁call▁end｜>"
+#define CLOSES "<｜tool▁calls▁end｜>"
+
+static void test_deepseek(void **state)
+{
+    static const struct want w[] = {
+        {"<think>\nhm\n</think>\n\nLet me." CALLS CALL "function" SEP
+         "f\n```json\n{\"s\": \"``` x\"}\n```" CLOSE "\n" CALL "function" SEP
+         "g\n```json\n{}\n```" CLOSE CLOSES,
+         "Let me.", "hm", "f{\"s\": \"``` x\"};g{};", 0},
+        {CALLS CALL "f" SEP "{\"n\": 1}" CLOSE CALL "g" SEP "{}" CLOSE CLOSES, "", "", "f{\"n\": 1};g{};", 0},
+        {CALL "function" SEP "{\"n\": 1}" CLOSE, CALL "function" SEP "{\"n\": 1}", "", "", 0},
+        {CALL "f" SEP "{\"n\": 1}", "", "", "f{\"n\": 1};", LIMIT},
+        {CALL "f" SEP "{\"n\": ", CALL "f" SEP "{\"n\": ", "", "f{\"n\": !", LIMIT},
+        {CALL "function" SEP "f\n``", "", "", "", LIMIT},
+        {CALL "function" SEP "f\n``", CALL "function" SEP "f\n``", "", "", 0},
+        {CALL "nothing of it", CALL "nothing of it", "", "", 0},
+        {"<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>", "", "", "f{};", 0},
+    };
+    CHECK("</think>" CALL, w);
+}
+
+#define FINAL "<|channel|>final<|message|>"
+#define HMM   "<|channel|>analysis<|message|>"
+#define TO_F  "<|channel|>commentary to=functions.f <|constrain|>json<|message|>"
+
+static void test_harmony(void **state)
+{
+    static const struct want w[] = {
+        {HMM "I think.<|end|><|start|>assistant" FINAL "Hello\n\nyou<|return|>", "Hello\n\nyou", "I think.",
+         "", 0},
+        {FINAL "Hello", "Hello", "", "", 0},
+        {"plain", "plain", "", "", 0},
+        {HMM "hm<|end|><|start|>assistant" TO_F "{\"s\": \"<|end|>\"}<|call|>", "", "hm",
+         "f{\"s\": \"<|end|>\"};", 0},
+        {" to=functions.g<|channel|>commentary json<|message|>{}", "", "", "g{};", 0},
+        {"<|channel|>commentary<|message|>First I look.<|end|><|start|>assistant "
+         "to=functions.f<|channel|>commentary json<|message|>{\"n\":1}"
+         "<|call|>",
+         "First I look.", "", "f{\"n\":1};", 0},
+        {TO_F
+         "{}<|end|><|start|>assistant<|channel|>commentary to=functions.g <|constrain|>json<|message|>{}",
+         "", "", "f{};g{};", 0},
+        {HMM "a<|end|>" HMM "b", "", "ab", "", 0},
+        {"more thoughts<|end|><|start|>assistant" FINAL "x", "x", "more thoughts", "", OPEN},
+        {"<|channel|>commentary to=functions.h <|constrain|>json<|message|>{\"a\":1}<|call|>",
+         "<|channel|>commentary to=functions.h <|constrain|>json<|message|>{\"a\":1}", "", "", 0},
+        {"<|channel|>commentary to=python code<|message|>print(1)<|call|>",
+         "<|channel|>commentary to=python code<|message|>print(1)<|call|>", "", "", 0},
+        {TO_F "{\"n\": nan}<|call|>", TO_F "{\"n\": nan}", "", "f{\"n\": n!", 0},
+        {TO_F "{\"n\": ", TO_F "{\"n\": ", "", "f{\"n\": !", LIMIT},
+        {"<|channel|>commentary to=functi", "", "", "", LIMIT},
+        {"<|channel|>analysis", "<|channel|>analysis", "", "", 0},
+        {HMM "half", "", "half", "", LIMIT},
+        {"a <|en", "a <|en", "", "", 0},
+    };
+    CHECK("<|channel|>", w);
+}
+
 static void test_list(void **state)
 {
     static const struct want w[] = {
@@ -330,7 +418,8 @@ int main(void)
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reasoning), cmocka_unit_test(test_hermes),  cmocka_unit_test(test_xml),
         cmocka_unit_test(test_llama),     cmocka_unit_test(test_mistral), cmocka_unit_test(test_gemma),
-        cmocka_unit_test(test_list),      cmocka_unit_test(test_cut),     cmocka_unit_test(test_foreign),
+        cmocka_unit_test(test_list),      cmocka_unit_test(test_cut),     cmocka_unit_test(test_glm),
+        cmocka_unit_test(test_deepseek),  cmocka_unit_test(test_harmony), cmocka_unit_test(test_foreign),
         cmocka_unit_test(test_off),       cmocka_unit_test(test_single),  cmocka_unit_test(test_json),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

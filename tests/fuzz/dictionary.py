@@ -23,7 +23,7 @@ def frames():
 
 
 WORDS = {
-    'request': [b'{', b'}', b'[', b']', b'"messages"', b'"role"', b'"user"', b'"content"', b'"stream"', b'true', b'null', b'1e308',
+    'request': [b'Content-Length: 5\r\n', b'Transfer-Encoding: chunked\r\n', b' HTTP/1.1\r\n', b'GET /', b'\r\n\r\n', b'{', b'}', b'[', b']', b'"messages"', b'"role"', b'"user"', b'"content"', b'"stream"', b'true', b'null', b'1e308',
              b'\\ud800', b'"tools"', b'"temperature"', b'"stop"', b'"logit_bias"', b'"max_tokens"'],
     'jinja': [b'{%', b'%}', b'{{', b'}}', b'{#', b'#}', b'{%-', b'-%}', b'for', b'in', b'if', b'else', b'elif', b'endfor', b'endif',
               b'set', b'macro', b'endmacro', b'messages', b'loop.index0', b'|', b'tojson', b'trim', b'is', b'not', b'defined',
@@ -35,7 +35,9 @@ WORDS = {
                b'"oneOf":[', b'"pattern":"^', b'"required":[', b'"additionalProperties":', b'"prefixItems":[', b'"items":', b'"enum":[',
                b'"const":', b'"format":"', b'"minimum":', b'"exclusiveMaximum":', b'"multipleOf":', b'"minLength":', b'"maxItems":',
                b'"uniqueItems":true', b'"not":{}', b'"patternProperties":{', b'"if":', b'"then":', b'"null"', b'"integer"', b'"string"'],
-    'stream': [b'<tool_call>', b'</tool_call>', b'<function=', b'</function>', b'<parameter=', b'</parameter>', b'[TOOL_CALLS]', b'[ARGS]',
+    'stream': [b'<arg_key>', b'</arg_key>', b'<arg_value>', b'</arg_value>', '<｜tool▁call▁begin｜>'.encode(), '<｜tool▁sep｜>'.encode(),
+               '<｜tool▁call▁end｜>'.encode(), b'<|channel|>', b'<|message|>', b'<|start|>', b'<|end|>', b' to=functions.', b'```json\n',
+               b'<tool_call>', b'</tool_call>', b'<function=', b'</function>', b'<parameter=', b'</parameter>', b'[TOOL_CALLS]', b'[ARGS]',
                b'[CALL_ID]', b'<|tool_call>', b'<tool_call|>', b'<|"|>', b'<|tool_call|>', b'<|/tool_call|>', b'<start_function_call>',
                b'<end_function_call>', b'<escape>', b'<|python_tag|>', b'call:', b'{"name":"f","arguments":{', b'"parameters":', b'<think>',
                b'</think>', b'[THINK]', b'[/THINK]'],
