@@ -16,7 +16,9 @@
  *
  *   ring       slots [0, n/2) are the engine's, for exports; [n/2, n) are the store's, for imports. CK_CREDIT returns
  *              an export slot to the engine, CK_DATA_ACK an import slot to the store.
- *   CK_SALT    before the first name of a tenant is computed; the store draws a salt for a new tenant.
+ *   CK_SALT    before the first name of a tenant is computed; the store draws a salt for a new tenant. CK_SALT_IS without a salt and
+ *              with id 0, unasked: checkpoints of this tenant were forgotten; its salt and what an engine believes to be
+ *              stored of it hold no more.
  *   CK_FIND    layout_fp alone: answered by CK_HEADS, newest first. With tenant and slot: the head of that slot; with
  *              tenant and name: a slot file; with names: the longest stored prefix (manifest 0, no items). Answer
  *              CK_PLAN, or CK_END with ok 0 and code 501 or 503. CK_PLAN.rec_pos is the largest snapshot inside the

@@ -67,6 +67,18 @@ static void end_reads(struct serve *v)
     }
 }
 
+/* Engines know which blocks of a slot are here, and the salt of their names: neither holds any more. */
+static void tell_engines(struct serve *v, const char *tenant)
+{
+    for (int i = 0; i < SERVE_PEERS; i++) {
+        if (!v->peers[i].used || v->peers[i].broken)
+            continue;
+        vt_enc_begin(&v->enc, VT_F_CK_SALT_IS, 0, v->peers[i].link);
+        vt_enc_str(&v->enc, VT_CK_SALT_IS_TENANT, tenant);
+        serve_send(v, v->peers[i].link);
+    }
+}
+
 static void forget(struct serve *v, const struct vt_frame *f, const char *tenant)
 {
     struct store_erased gone;
@@ -78,7 +90,10 @@ static void forget(struct serve *v, const struct vt_frame *f, const char *tenant
         return;
     }
     end_reads(v);
-    if (store_forget(v->s, tenant, slot, &gone, &err) < 0) {
+    int rc = store_forget(v->s, tenant, slot, &gone, &err);
+    if (rc == 0 || err.code != VT_E_PARAM)
+        tell_engines(v, tenant); /* of half a success, too */
+    if (rc < 0) {
         ask_refuse(v, f, &err);
         return;
     }

@@ -7,6 +7,7 @@
 #include "links.h"
 #include "ops.h"
 #include "routes.h"
+#include "store_ask.h"
 #include "tele.h"
 
 #include "build_id.h"
@@ -468,15 +469,61 @@ static int verb_reset(struct sup *s, const msgpack_object_map *args, struct vt_e
     return 0;
 }
 
+/* ---- the store ---- */
+
+static int verb_store_list(struct sup *s, const msgpack_object_map *args, struct vt_enc *e,
+                           struct vt_err *err)
+{
+    char tenant[128];
+    arg_str(args, "tenant", tenant, sizeof tenant);
+    return started(e, store_ask(s, STORE_LIST, tenant, -1, err));
+}
+
+static int verb_store_verify(struct sup *s, const msgpack_object_map *args, struct vt_enc *e,
+                             struct vt_err *err)
+{
+    return started(e, store_ask(s, STORE_VERIFY, "", -1, err));
+}
+
+static int verb_store_forget(struct sup *s, const msgpack_object_map *args, struct vt_enc *e,
+                             struct vt_err *err)
+{
+    char tenant[128];
+    int64_t slot = arg_int(args, "slot", -1);
+    if (!arg_str(args, "tenant", tenant, sizeof tenant))
+        return vt_fail(err, VT_E_PARAM, "whose checkpoints are to be forgotten? A tenant is needed");
+    if (slot > UINT16_MAX)
+        return vt_fail(err, VT_E_NO_SLOT, "there is no slot %lld", (long long)slot);
+    return started(e, store_ask(s, STORE_FORGET, tenant, slot, err));
+}
+
+static int verb_store_result(struct sup *s, const msgpack_object_map *args, struct vt_enc *e,
+                             struct vt_err *err)
+{
+    int64_t op = arg_int(args, "op", 0), from = arg_int(args, "from", 0);
+    return store_ask_result(s, op > 0 ? (uint64_t)op : 0, from > 0 ? (uint64_t)from : 0, e, err);
+}
+
 static const struct verb verbs[] = {
-    {"ping", VERB_READ, verb_ping},           {"status", VERB_READ, verb_status},
-    {"health", VERB_READ, verb_health},       {"routes", VERB_READ, verb_routes},
-    {"events.since", VERB_READ, verb_events}, {"fingerprint", VERB_READ, verb_fingerprint},
-    {"config.show", VERB_READ, verb_config},  {"op.status", VERB_READ, verb_op_status},
-    {"version", VERB_READ, verb_version},     {"drain", VERB_OPERATE, verb_drain},
-    {"bounce", VERB_OPERATE, verb_bounce},    {"export", VERB_OPERATE, verb_export},
-    {"start", VERB_ADMIN, verb_start},        {"stop", VERB_ADMIN, verb_stop},
+    {"ping", VERB_READ, verb_ping},
+    {"status", VERB_READ, verb_status},
+    {"health", VERB_READ, verb_health},
+    {"routes", VERB_READ, verb_routes},
+    {"events.since", VERB_READ, verb_events},
+    {"fingerprint", VERB_READ, verb_fingerprint},
+    {"config.show", VERB_READ, verb_config},
+    {"op.status", VERB_READ, verb_op_status},
+    {"version", VERB_READ, verb_version},
+    {"drain", VERB_OPERATE, verb_drain},
+    {"bounce", VERB_OPERATE, verb_bounce},
+    {"export", VERB_OPERATE, verb_export},
+    {"start", VERB_ADMIN, verb_start},
+    {"stop", VERB_ADMIN, verb_stop},
     {"reset", VERB_ADMIN, verb_reset},
+    {"store.list", VERB_READ, verb_store_list},
+    {"store.result", VERB_READ, verb_store_result},
+    {"store.verify", VERB_ADMIN, verb_store_verify},
+    {"store.forget", VERB_ADMIN, verb_store_forget},
 };
 #define N_VERBS (sizeof verbs / sizeof verbs[0])
 

@@ -5,6 +5,7 @@
 #include "launch.h"
 #include "links.h"
 #include "ops.h"
+#include "store_ask.h"
 #include "tele.h"
 
 #include "handshake.h"
@@ -105,6 +106,10 @@ static void take(struct child *c, const struct vt_frame *f)
     case VT_F_LAUNCH_PUT_DONE:
         if (c->role == ROLE_STORE)
             launch_from_store(c->sup, f);
+        break;
+    case VT_F_STORE_SAID:
+        if (c->role == ROLE_STORE)
+            store_ask_said(c->sup, f);
         break;
     case VT_F_PONG:
     case VT_F_BYE:

@@ -66,17 +66,25 @@ static struct op *begin(struct sup *s, const char *verb, const struct child *c)
     return op;
 }
 
-static void end(struct sup *s, uint64_t id, bool ok, const char *text)
+void ops_end(struct sup *s, uint64_t id, int code, const char *text)
 {
     struct op *op = slot_of(s->ops, id);
     if (op == NULL || op->state != OP_RUNNING)
         return;
-    op->state = ok ? OP_OK : OP_FAILED;
+    op->state = code == 0 ? OP_OK : OP_FAILED;
+    op->code = code;
     op->ended = sup_now(s);
     snprintf(op->text, sizeof op->text, "%s", text);
-    event_text(s, EVENT_OPERATION, sup_child(s, op->child), ok ? VT_LOG_NOTICE : VT_LOG_WARNING,
-               "operation %llu: %s %s%s%s", (unsigned long long)id, op->verb, ok ? "done" : "failed",
+    event_text(s, EVENT_OPERATION, sup_child(s, op->child), code == 0 ? VT_LOG_NOTICE : VT_LOG_WARNING,
+               "operation %llu: %s %s%s%s", (unsigned long long)id, op->verb, code == 0 ? "done" : "failed",
                text[0] != '\0' ? ": " : "", text);
+}
+
+uint64_t ops_begin(struct sup *s, const char *verb, const struct child *c, uint64_t limit_us)
+{
+    struct op *op = begin(s, verb, c);
+    op->limit = limit_us;
+    return op->id;
 }
 
 static int idle(struct sup *s, const struct child *c, struct vt_err *err)
@@ -157,8 +165,9 @@ uint64_t ops_export(struct sup *s, struct child *c, int64_t slot, struct vt_err 
         return 0;
     }
     struct op *op = begin(s, "export", c);
+    op->limit = EXPORT_US;
     if (child_order(c, VT_ORDER_EXPORT, op->id, (uint32_t)(EXPORT_US / 1000), REASON_OPERATOR, slot) < 0)
-        end(s, op->id, false, "the order could not be sent");
+        ops_end(s, op->id, VT_E_UNAVAILABLE, "the order could not be sent");
     return op->id;
 }
 
@@ -182,7 +191,7 @@ void ops_order_done(struct sup *s, const struct child *c, const struct vt_frame 
     op->failed = result_of(m, "failed");
     bool ok = vt_frame_u64(f, VT_ORDER_DONE_OK, 0) != 0;
     vt_frame_str(f, VT_KEY_TEXT, text, sizeof text);
-    end(s, op->id, ok, text);
+    ops_end(s, op->id, ok ? 0 : (int)vt_frame_u64(f, VT_KEY_CODE, VT_E_INTERNAL), text);
 }
 
 void ops_child_gone(struct sup *s, const struct child *c)
@@ -190,7 +199,7 @@ void ops_child_gone(struct sup *s, const struct child *c)
     for (unsigned i = 0; i < OPS_KEPT; i++) {
         const struct op *op = &s->ops->kept[i];
         if (op->state == OP_RUNNING && op->id != 0 && op->id != c->op && strcmp(op->child, c->name) == 0)
-            end(s, op->id, false, "the process ended before it was done");
+            ops_end(s, op->id, VT_E_UNAVAILABLE, "the process ended before it was done");
     }
 }
 
@@ -268,13 +277,13 @@ void ops_child_changed(struct sup *s, struct child *c)
         bool up = strcmp(op->verb, "bounce") == 0 || strcmp(op->verb, "start") == 0;
         if (up && c->state == VT_CHILD_READY && c->was_ready && sup_now(s) >= op->began &&
             c->ready_at >= op->began)
-            end(s, c->op, true, "");
+            ops_end(s, c->op, 0, "");
         else if (up && strcmp(op->verb, "start") == 0 && c->state == VT_CHILD_READY)
-            end(s, c->op, true, "it was ready already");
+            ops_end(s, c->op, 0, "it was ready already");
         else if (!up && c->state == VT_CHILD_DOWN)
-            end(s, c->op, true, "");
+            ops_end(s, c->op, 0, "");
         else if (c->state == VT_CHILD_FAILED)
-            end(s, c->op, false, c->detail);
+            ops_end(s, c->op, VT_E_INTERNAL, c->detail);
     }
     op = slot_of(s->ops, c->op);
     if (op == NULL || op->state != OP_RUNNING)
@@ -285,11 +294,13 @@ void ops_child_changed(struct sup *s, struct child *c)
 
 void ops_tick(struct sup *s)
 {
+    char text[64];
     for (unsigned i = 0; i < OPS_KEPT; i++) {
         const struct op *op = &s->ops->kept[i];
-        if (op->id != 0 && op->state == OP_RUNNING && strcmp(op->verb, "export") == 0 &&
-            sup_now(s) - op->began > EXPORT_US)
-            end(s, op->id, false, "no answer within 300 s");
+        if (op->id == 0 || op->state != OP_RUNNING || op->limit == 0 || sup_now(s) - op->began <= op->limit)
+            continue;
+        snprintf(text, sizeof text, "no answer within %llu s", (unsigned long long)op->limit / 1000000);
+        ops_end(s, op->id, VT_E_DEADLINE, text);
     }
     if (s->stopping) {
         duties_notify(MORE_TIME);

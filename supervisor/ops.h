@@ -1,4 +1,4 @@
-/* Ops: long operations with a number: bounce, drain, stop, start, export. A caller gets the number at once and asks for
+/* Ops: long operations with a number: bounce, drain, stop, start, export, and what is asked of the store. A caller gets the number at once and asks for
  * its outcome; the last 64 are kept. */
 #ifndef OPS_H
 #define OPS_H
@@ -14,6 +14,8 @@ struct op {
     char verb[16];
     char child[SUP_NAME_MAX];
     enum op_state state;
+    int code;       /* why it failed */
+    uint64_t limit; /* us after which it is given up; 0: when its child is gone */
     uint64_t began, ended;
     uint64_t tokens, bytes, saved, skipped, failed; /* of an export; the last three count slots */
     char text[256];
@@ -29,6 +31,10 @@ uint64_t ops_start(struct sup *s, struct child *c, struct vt_err *err);
 uint64_t ops_export(struct sup *s, struct child *c, int64_t slot, struct vt_err *err); /* slot < 0: all */
 const struct op *ops_get(const struct sup *s, uint64_t id);
 const char *op_state_name(enum op_state st);
+
+/* An operation whose work another module does; it ends by ops_end, at its limit, or with its child. */
+uint64_t ops_begin(struct sup *s, const char *verb, const struct child *c, uint64_t limit_us);
+void ops_end(struct sup *s, uint64_t id, int code, const char *text); /* code 0: well */
 
 /* Called as things happen. */
 void ops_child_changed(struct sup *s, struct child *c);

@@ -112,6 +112,7 @@ struct ctl;
 struct tele;
 struct events;
 struct duties;
+struct store_asked;
 
 struct http_listen {
     int fd[SUP_FD_MAX];
@@ -152,7 +153,8 @@ struct sup {
     struct tele *tele;
     struct events *events;
     struct duties *duties;
-    uint64_t mem_available; /* bytes; 0: the reading could not be trusted */
+    struct store_asked *asked; /* NULL: nothing was asked yet */
+    uint64_t mem_available;    /* bytes; 0: the reading could not be trusted */
     sd_event_source *tick;
 };
 

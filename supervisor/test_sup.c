@@ -11,6 +11,9 @@
 #include "routes.h"
 #include "rundir.h"
 #include "spawn.h"
+#include "store_ask.h"
+
+#include "sock_ctl.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -529,6 +532,7 @@ static void open_answer(struct answer *a)
 static void close_answer(struct answer *a)
 {
     ctl_close(a->s);
+    store_ask_close(a->s);
     ops_close(a->s);
     links_close(a->s);
     routes_close(a->s);
@@ -571,6 +575,7 @@ static void test_ctl(void **state)
 {
     static const char *const reads[] = {"ping",         "status",      "health",      "routes",
                                         "events.since", "fingerprint", "config.show", "version"};
+    static const char *const store[] = {"store.list", "store.verify"};
     static const char *const acts[] = {"bounce", "drain", "export", "start", "stop", "reset"};
     struct answer a;
     open_answer(&a);
@@ -583,10 +588,128 @@ static void test_ctl(void **state)
         assert_int_equal(ask(&a, a.req.buf, a.req.len, 65534), VT_E_PERM);
         assert_int_equal(ask(&a, a.req.buf, a.req.len, 0), VT_E_NO_ENGINE);
     }
+    for (size_t i = 0; i < sizeof store / sizeof store[0]; i++) {
+        request(&a, store[i]);
+        assert_int_equal(ask(&a, a.req.buf, a.req.len, 65534), i == 0 ? VT_E_UNAVAILABLE : VT_E_PERM);
+        assert_int_equal(ask(&a, a.req.buf, a.req.len, 0), VT_E_UNAVAILABLE);
+    }
+    request(&a, "store.forget");
+    assert_int_equal(ask(&a, a.req.buf, a.req.len, 65534), VT_E_PERM);
+    assert_int_equal(ask(&a, a.req.buf, a.req.len, 0), VT_E_PARAM); /* whose? */
+    request(&a, "store.result");
+    assert_int_equal(ask(&a, a.req.buf, a.req.len, 65534), VT_E_NOT_FOUND);
     request(&a, "op.status");
     assert_int_equal(ask(&a, a.req.buf, a.req.len, 0), VT_E_NOT_FOUND);
     request(&a, "statsu");
     assert_int_equal(ask(&a, a.req.buf, a.req.len, 0), VT_E_UNKNOWN);
+    close_answer(&a);
+}
+
+/* ---- what the store is asked ---- */
+
+static void say(struct answer *a, uint64_t op, bool ok, unsigned rows)
+{
+    struct vt_frame f;
+    struct vt_err err;
+    vt_enc_begin(&a->req, VT_F_STORE_SAID, op, 0);
+    vt_enc_u64(&a->req, VT_STORE_SAID_VERB, STORE_LIST);
+    vt_enc_u64(&a->req, VT_STORE_SAID_OK, ok);
+    if (ok)
+        vt_enc_array(&a->req, VT_STORE_SAID_LIST, rows);
+    for (unsigned i = 0; ok && i < rows; i++) {
+        vt_enc_put_array(&a->req, i == 7 ? 2 : 6); /* one is cut short */
+        vt_enc_put_str(&a->req, "t");
+        vt_enc_put_u64(&a->req, i);
+        for (unsigned k = 2; i != 7 && k < 6; k++)
+            vt_enc_put_u64(&a->req, k); /* the slot file is a number: it is read as none */
+    }
+    if (!ok) {
+        vt_fail(&err, VT_E_CORRUPT, "no");
+        vt_enc_err(&a->req, &err);
+    }
+    assert_int_equal(vt_enc_end(&a->req, &err), 0);
+    assert_int_equal(vt_frame_open(&f, a->req.buf, a->req.len, 1 << 20, &err), 0);
+    store_ask_said(a->s, &f);
+    vt_frame_close(&f);
+}
+
+/* The result's rows from there on; -code when it is an error. */
+static int rows_from(struct answer *a, uint64_t op, uint64_t from)
+{
+    struct vt_frame f;
+    struct vt_err err;
+    vt_enc_begin(&a->rep, VT_F_CTL_REP, 1, 0);
+    vt_enc_u64(&a->rep, VT_CTL_REP_OK, 1);
+    if (store_ask_result(a->s, op, from, &a->rep, &err) < 0)
+        return -err.code;
+    assert_int_equal(vt_enc_end(&a->rep, &err), 0);
+    assert_true(a->rep.len < VT_CTL_MAX_FRAME);
+    assert_int_equal(vt_frame_open(&f, a->rep.buf, a->rep.len, 1 << 20, &err), 0);
+    const msgpack_object *list = vt_map_get_str(vt_frame_map(&f, VT_CTL_REP_RESULT), "checkpoints");
+    int n = (int)list->via.array.size;
+    vt_frame_close(&f);
+    return n;
+}
+
+static void test_store_asked(void **state)
+{
+    struct answer a;
+    struct vt_err err;
+    open_answer(&a);
+    struct child *store = &a.s->child[a.s->n_children++];
+    store->sup = a.s;
+    store->role = ROLE_STORE;
+    strcpy(store->name, "store");
+    vt_enc_init(&store->enc);
+    store->state = VT_CHILD_BACKOFF;
+    assert_int_equal(store_ask(a.s, STORE_LIST, "", -1, &err), 0);
+    assert_int_equal(err.code, VT_E_UNAVAILABLE);
+    store->state = VT_CHILD_READY;
+    uint64_t op = store_ask(a.s, STORE_LIST, "", -1, &err);
+    assert_int_equal(rows_from(&a, op, 0), -VT_E_UNAVAILABLE); /* it has no lifeline: known at once */
+
+    char path[] = "/tmp/vtasked-XXXXXX", sock[64];
+    struct vt_sock *far = NULL;
+    struct vt_sock_opts o = {.max_frame = 1 << 20, .queue = 64, .peer_uid = geteuid()};
+    assert_non_null(mkdtemp(path));
+    snprintf(sock, sizeof sock, "%s/l", path);
+    assert_int_equal(vt_sock_listen(&store->life, sock, &o, &err), 0);
+    assert_int_equal(vt_sock_dial(&far, sock, &o, &err), 0);
+    store->welcomed = true;
+
+    op = store_ask(a.s, STORE_LIST, "", -1, &err);
+    assert_int_equal(rows_from(&a, op, 0), -VT_E_BUSY);
+    say(&a, op + 1, true, 3); /* of something else */
+    assert_int_equal(rows_from(&a, op, 0), -VT_E_BUSY);
+    say(&a, op, true, 450);
+    say(&a, op, true, 3); /* twice */
+    assert_int_equal(rows_from(&a, op, 0), 200);
+    assert_int_equal(rows_from(&a, op, 200), 200);
+    assert_int_equal(rows_from(&a, op, 400), 49);
+    assert_int_equal(rows_from(&a, op, 449), 0);
+    assert_int_equal(rows_from(&a, op, UINT64_MAX), 0);
+
+    uint64_t refused = store_ask(a.s, STORE_FORGET, "t", 0, &err);
+    say(&a, refused, false, 0);
+    assert_int_equal(rows_from(&a, refused, 0), -VT_E_CORRUPT);
+    uint64_t late = store_ask(a.s, STORE_LIST, "t", -1, &err);
+    a.t.mono += VT_SEC(11);
+    ops_tick(a.s);
+    assert_int_equal(rows_from(&a, late, 0), -VT_E_DEADLINE);
+    say(&a, late, true, 3); /* comes after all */
+    assert_int_equal(rows_from(&a, late, 0), -VT_E_DEADLINE);
+    uint64_t orphan = store_ask(a.s, STORE_VERIFY, "", -1, &err);
+    ops_child_gone(a.s, store);
+    assert_int_equal(rows_from(&a, orphan, 0), -VT_E_UNAVAILABLE);
+    for (int i = 0; i < 8; i++)
+        say(&a, store_ask(a.s, STORE_LIST, "", -1, &err), true, 9);
+    assert_int_equal(rows_from(&a, op, 0), -VT_E_NOT_FOUND); /* its place was needed */
+    vt_sock_close(far);
+    vt_sock_close(store->life);
+    store->life = NULL;
+    vt_enc_fini(&store->enc);
+    unlink(sock);
+    rmdir(path);
     close_answer(&a);
 }
 
@@ -643,6 +766,7 @@ int main(void)
         cmocka_unit_test(test_rundir),
         cmocka_unit_test(test_watchdog),
         cmocka_unit_test(test_ctl),
+        cmocka_unit_test(test_store_asked),
         cmocka_unit_test(test_ctl_hostile),
         cmocka_unit_test(test_ctl_rate),
     };

@@ -1,5 +1,6 @@
 /* vitriolctl: asks a running vitriold and steers it. */
-#include "ctl_client.h"
+#include "vitriolctl.h"
+
 #include "ctl_http.h"
 #include "ctl_show.h"
 
@@ -14,42 +15,31 @@
 #include <string.h>
 #include <time.h>
 
-struct call {
-    struct client client;
-    const char *run; /* --run-dir, NULL: look for one */
-    bool json, follow, origin, history, diff, wait, ready;
-    const char *key_file;
-    int timeout_s; /* -1: the command's own */
-    const char *arg[3];
-    int n_args;
-};
-
-static int print_json(json_t *v)
+int call_print(json_t *v)
 {
     json_dumpf(v, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(10));
     putchar('\n');
     return VT_EX_OK;
 }
 
-/* With --json the same three fields everywhere, on stdout, where the answer would be. */
-static int fail(const struct call *c, const struct vt_err *err)
+int call_fail(const struct call *c, const struct vt_err *err)
 {
     int rc = err->code == VT_E_DEADLINE ? VT_EX_TEMPFAIL : vt_err_exit(err);
     if (c->json) {
         json_t *out =
             json_pack("{s:{s:i, s:i, s:s}}", "error", "code", err->code, "exit", rc, "text", err->text);
-        print_json(out);
+        call_print(out);
         json_decref(out);
     }
     fprintf(stderr, "vitriolctl: %s\n", err->text);
     return rc;
 }
 
-static int misused(const struct call *c, const char *what)
+int call_misused(const struct call *c, const char *what)
 {
     struct vt_err err;
     vt_fail(&err, VT_E_USAGE, "%s", what);
-    return fail(c, &err);
+    return call_fail(c, &err);
 }
 
 /* ---- asking ---- */
@@ -68,7 +58,7 @@ static int cmd_status(struct call *c)
     struct vt_err err;
     json_t *st = client_call(&c->client, "status", NULL, NULL, &err);
     if (st == NULL)
-        return fail(c, &err);
+        return call_fail(c, &err);
     int rc = exit_of_state(client_str(st, "state"));
     bool foreign = client_verify(&c->client, st, &err) < 0;
     if (foreign) {
@@ -76,7 +66,7 @@ static int cmd_status(struct call *c)
         rc = VT_EX_UNAVAILABLE;
     }
     if (c->json)
-        print_json(st);
+        call_print(st);
     else
         show_status(st);
     if (foreign)
@@ -90,10 +80,10 @@ static int cmd_health(struct call *c)
     struct vt_err err;
     json_t *h = client_call(&c->client, "health", NULL, NULL, &err);
     if (h == NULL)
-        return fail(c, &err);
+        return call_fail(c, &err);
     int rc = exit_of_state(client_str(h, "state"));
     if (c->json)
-        print_json(h);
+        call_print(h);
     else if (client_num(h, "retry_ms") > 0)
         printf("%s, expected ready in %llu s\n", client_str(h, "state"),
                (unsigned long long)(client_num(h, "retry_ms") + 999) / 1000);
@@ -117,18 +107,18 @@ static int cmd_wait(struct call *c)
         if (h != NULL)
             vt_fail(&err, VT_E_DEADLINE, "it is %s", client_str(h, "state"));
         if (ready && c->json)
-            print_json(h);
+            call_print(h);
         json_decref(h);
         if (ready)
             return VT_EX_OK;
         if (failed) {
             vt_fail(&err, VT_E_INTERNAL, "the engine has failed; vitriolctl status says why");
-            return fail(c, &err);
+            return call_fail(c, &err);
         }
         if (time(NULL) >= end) {
             snprintf(said, sizeof said, "%s", err.text);
             vt_fail(&err, VT_E_DEADLINE, "not ready within %d s: %.300s", timeout, said);
-            return fail(c, &err);
+            return call_fail(c, &err);
         }
         if (!c->json && strcmp(said, err.text) != 0)
             fprintf(stderr, "vitriolctl: waiting up to %d s for ready: %s\n", timeout, err.text);
@@ -142,9 +132,9 @@ static int cmd_fingerprint(struct call *c)
     struct vt_err err;
     json_t *r = client_call(&c->client, "fingerprint", NULL, NULL, &err);
     if (r == NULL)
-        return fail(c, &err);
+        return call_fail(c, &err);
     if (c->json)
-        print_json(r);
+        call_print(r);
     else
         show_fingerprint(r, c->history, c->diff);
     json_decref(r);
@@ -170,18 +160,18 @@ static int cmd_config(struct call *c)
     struct vt_err err;
     int first = c->n_args > 0 && strcmp(c->arg[0], "show") == 0 ? 1 : 0;
     if (c->n_args > first + 1)
-        return misused(c, "config show takes one key or the beginning of one");
+        return call_misused(c, "config show takes one key or the beginning of one");
     json_t *r = client_call(&c->client, "config.show", NULL, NULL, &err);
     if (r == NULL)
-        return fail(c, &err);
+        return call_fail(c, &err);
     int rc = VT_EX_OK;
     json_t *keys = chosen_keys(r, c->n_args > first ? c->arg[first] : "");
     if (json_array_size(keys) == 0) {
         vt_config_find(c->arg[first], &err); /* names the nearest */
         err.code = VT_E_USAGE;
-        rc = fail(c, &err);
+        rc = call_fail(c, &err);
     } else if (c->json) {
-        print_json(keys);
+        call_print(keys);
     } else {
         show_config(keys, c->origin);
     }
@@ -197,7 +187,7 @@ static int cmd_version(struct call *c)
     if (c->json) {
         json_t *out =
             json_pack("{s:s, s:o}", "vitriolctl", VT_BUILD_ID, "vitriold", r != NULL ? r : json_null());
-        print_json(out);
+        call_print(out);
         json_decref(out);
         return VT_EX_OK;
     }
@@ -215,13 +205,13 @@ static int cmd_slots(struct call *c)
     struct vt_err err;
     json_t *st = client_call(&c->client, "status", NULL, NULL, &err);
     if (st == NULL)
-        return fail(c, &err);
+        return call_fail(c, &err);
     json_t *slots = http_get_json(client_str(st, "address"), "/slots", c->key_file, &err);
     json_decref(st);
     if (slots == NULL)
-        return fail(c, &err);
+        return call_fail(c, &err);
     if (c->json)
-        print_json(slots);
+        call_print(slots);
     else
         show_slots(slots);
     json_decref(slots);
@@ -271,7 +261,7 @@ static int follow(struct call *c, uint64_t seq, struct vt_sub *sub, struct vt_er
         size_t len;
         int rc = vt_sub_recv(sub, 2000, &buf, &len, err);
         if (rc < 0)
-            return fail(c, err);
+            return call_fail(c, err);
         json_t *e = rc == 1 ? client_event(buf, len) : NULL;
         uint64_t got = e != NULL ? client_num(e, "seq") : 0;
         if (rc == 1)
@@ -284,7 +274,7 @@ static int follow(struct call *c, uint64_t seq, struct vt_sub *sub, struct vt_er
             seq = catch_up(c, seq, err, &rc);
             if (rc < 0) {
                 json_decref(e);
-                return fail(c, err);
+                return call_fail(c, err);
             }
         }
         json_decref(e);
@@ -300,11 +290,11 @@ static int cmd_events(struct call *c)
     snprintf(tele, sizeof tele, "%s/tele", c->client.run);
     if (c->follow && client_find(&c->client, c->run, &err) == 0 &&
         vt_sub_dial(&sub, tele, "\x95\x01\x23", 3, &err) < 0)
-        return client_absent(&c->client, &err), fail(c, &err);
+        return client_absent(&c->client, &err), call_fail(c, &err);
     uint64_t seq = catch_up(c, 0, &err, &rc);
     if (rc < 0) {
         vt_sub_close(sub);
-        return fail(c, &err);
+        return call_fail(c, &err);
     }
     rc = c->follow ? follow(c, seq, sub, &err) : VT_EX_OK;
     vt_sub_close(sub);
@@ -317,7 +307,7 @@ static int report(const struct call *c, json_t *st)
 {
     bool ok = strcmp(client_str(st, "state"), "done") == 0;
     if (c->json)
-        print_json(st);
+        call_print(st);
     else
         printf("%s of %s %s in %.1f s%s%s\n", client_str(st, "verb"), client_str(st, "child"),
                client_str(st, "state"), (double)client_num(st, "elapsed_ms") / 1000.0,
@@ -337,10 +327,10 @@ static int act(struct call *c, const char *verb, json_t *args, bool wait, int ti
     uint64_t op = 0;
     json_t *r = client_call(&c->client, verb, args, &op, &err);
     if (r == NULL)
-        return fail(c, &err);
+        return call_fail(c, &err);
     if (op == 0) { /* done at once */
         if (c->json)
-            print_json(r);
+            call_print(r);
         else
             printf("%s is %s\n", client_str(r, "child"), client_str(r, "state"));
         json_decref(r);
@@ -349,11 +339,11 @@ static int act(struct call *c, const char *verb, json_t *args, bool wait, int ti
     json_decref(r);
     if (wait) {
         json_t *st = client_follow(&c->client, op, c->timeout_s >= 0 ? c->timeout_s : timeout_s, &err);
-        return st != NULL ? report(c, st) : fail(c, &err);
+        return st != NULL ? report(c, st) : call_fail(c, &err);
     }
     if (c->json) {
         json_t *out = json_pack("{s:I, s:s}", "op", (json_int_t)op, "state", "running");
-        print_json(out);
+        call_print(out);
         json_decref(out);
     } else {
         printf("operation %llu started; vitriolctl op %llu tells how it went\n", (unsigned long long)op,
@@ -392,8 +382,7 @@ static int cmd_reset(struct call *c)
     return act(c, "reset", child_arg(c), false, 0);
 }
 
-/* A number and nothing behind it. */
-static bool number(const char *text, uint64_t *out)
+bool call_number(const char *text, uint64_t *out)
 {
     char *end;
     errno = 0;
@@ -406,8 +395,8 @@ static int cmd_checkpoint(struct call *c)
     json_t *args = NULL;
     if (c->n_args > 0) {
         uint64_t slot;
-        if (!number(c->arg[0], &slot))
-            return misused(c, "checkpoint takes the number of a slot, or nothing for all");
+        if (!call_number(c->arg[0], &slot))
+            return call_misused(c, "checkpoint takes the number of a slot, or nothing for all");
         args = json_pack("{s:I}", "slot", (json_int_t)slot);
     }
     return act(c, "export", args, true, 300);
@@ -417,13 +406,13 @@ static int cmd_op(struct call *c)
 {
     struct vt_err err;
     uint64_t op;
-    if (c->n_args != 1 || !number(c->arg[0], &op))
-        return misused(c, "op takes the number of an operation");
+    if (c->n_args != 1 || !call_number(c->arg[0], &op))
+        return call_misused(c, "op takes the number of an operation");
     json_t *st =
         c->wait ? client_follow(&c->client, op, c->timeout_s >= 0 ? c->timeout_s : 3600, &err)
                 : client_call(&c->client, "op.status", json_pack("{s:I}", "op", (json_int_t)op), NULL, &err);
     if (st == NULL)
-        return fail(c, &err);
+        return call_fail(c, &err);
     bool running = strcmp(client_str(st, "state"), "running") == 0;
     int rc = report(c, st);
     return running ? VT_EX_TEMPFAIL : rc;
@@ -450,6 +439,7 @@ static const struct command {
     {"start", cmd_start, 1, "[child] start one that is down (--wait)"},
     {"stop", cmd_stop, 1, "[child] stop it now (--wait)"},
     {"reset", cmd_reset, 1, "[child] forget its failures and start it"},
+    {"store", cmd_store, 2, "list, verify, forget: checkpoints (--tenant T, --slot N)"},
     {"op", cmd_op, 1, "N how operation N went (--wait)"},
     {"version", cmd_version, 0, "builds of vitriolctl and vitriold"},
 };
@@ -467,9 +457,9 @@ static void usage(FILE *out)
 
 static int one_option(struct call *c, char **argv, int *i, struct vt_err *err)
 {
-    static const char *const names[] = {"--run-dir", "--json", "--follow",      "--origin",
-                                        "--history", "--diff", "--wait",        "--ready",
-                                        "--timeout", "--help", "--api-key-file"};
+    static const char *const names[] = {"--run-dir",      "--json",   "--follow", "--origin",  "--history",
+                                        "--diff",         "--wait",   "--ready",  "--timeout", "--help",
+                                        "--api-key-file", "--tenant", "--slot"};
     struct {
         const char *name;
         bool *flag;
@@ -487,7 +477,8 @@ static int one_option(struct call *c, char **argv, int *i, struct vt_err *err)
     const char *eq = strchr(arg, '=');
     snprintf(name, sizeof name, "%.*s", (int)(eq != NULL ? eq - arg : (long)strlen(arg)), arg);
     bool known = strcmp(name, "--run-dir") == 0 || strcmp(name, "--timeout") == 0 ||
-                 strcmp(name, "--api-key-file") == 0;
+                 strcmp(name, "--api-key-file") == 0 || strcmp(name, "--tenant") == 0 ||
+                 strcmp(name, "--slot") == 0;
     if (!known)
         return vt_fail(err, VT_E_USAGE, "unknown option %.64s%s", arg,
                        vt_suggest(arg, names, sizeof names / sizeof names[0], hint, sizeof hint));
@@ -500,6 +491,10 @@ static int one_option(struct call *c, char **argv, int *i, struct vt_err *err)
         c->run = value;
     else if (strcmp(name, "--api-key-file") == 0)
         c->key_file = value;
+    else if (strcmp(name, "--tenant") == 0)
+        c->tenant = value;
+    else if (strcmp(name, "--slot") == 0)
+        c->slot = value;
     else if ((c->timeout_s = (int)strtol(value, &end, 10)) < 0 || end == value ||
              (*end != '\0' && strcmp(end, "s") != 0))
         return vt_fail(err, VT_E_USAGE, "--timeout %s: a number of seconds is needed", value);
@@ -547,20 +542,20 @@ int main(int argc, char **argv)
     struct vt_err err;
     const char *verb = NULL;
     if (parse(&c, &verb, argc, argv, &err) < 0)
-        return fail(&c, &err);
+        return call_fail(&c, &err);
     if (verb == NULL || strcmp(verb, "help") == 0) {
         usage(verb != NULL ? stdout : stderr);
         return verb != NULL ? VT_EX_OK : VT_EX_USAGE;
     }
     const struct command *cmd = find(verb, &err);
     if (cmd == NULL)
-        return fail(&c, &err);
+        return call_fail(&c, &err);
     if (c.n_args > cmd->max_args) {
         vt_fail(&err, VT_E_USAGE, "%s takes at most %d argument%s", verb, cmd->max_args,
                 cmd->max_args == 1 ? "" : "s");
-        return fail(&c, &err);
+        return call_fail(&c, &err);
     }
     if (client_find(&c.client, c.run, &err) < 0)
-        return fail(&c, &err);
+        return call_fail(&c, &err);
     return cmd->run(&c);
 }

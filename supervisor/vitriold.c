@@ -10,6 +10,7 @@
 #include "ops.h"
 #include "orphans.h"
 #include "routes.h"
+#include "store_ask.h"
 #include "sup.h"
 #include "tele.h"
 
@@ -408,6 +409,7 @@ static void close_all(struct sup *s)
     ctl_close(s);
     tele_close(s);
     duties_close(s);
+    store_ask_close(s);
     ops_close(s);
     events_free(s->events);
     listen_close(&s->http);

@@ -131,12 +131,30 @@ const uint8_t *ck_salt(struct checkpoint *c, const char *tenant, uint64_t id)
     return NULL;
 }
 
+static void forget_tenant(struct checkpoint *c, const struct vt_frame *f)
+{
+    char tenant[65];
+    vt_frame_str(f, VT_CK_SALT_IS_TENANT, tenant, sizeof tenant);
+    for (unsigned i = 0; i < c->n_salts;) {
+        if (strcmp(c->salts[i].tenant, tenant) == 0)
+            memmove(c->salts + i, c->salts + i + 1, (--c->n_salts - i) * sizeof c->salts[0]);
+        else
+            i++;
+    }
+    for (unsigned i = 0; i < MAX_SLOTS; i++)
+        c->mark[i].forgotten |= strcmp(c->mark[i].tenant, tenant) == 0;
+}
+
 static int take_salt(struct checkpoint *c, const struct vt_frame *f)
 {
     size_t len;
     const uint8_t *salt = vt_frame_bin(f, VT_CK_SALT_IS_SALT, &len);
     struct vt_err why = {.code = (int)vt_frame_u64(f, VT_KEY_CODE, VT_E_INTERNAL),
                          .text = "the store gives no salt"};
+    if (len != CKPT_SALT_LEN && f->id == 0) {
+        forget_tenant(c, f);
+        return 0;
+    }
     if (len != CKPT_SALT_LEN) {
         if (c->save.state == SAVE_SALT && c->save.id == f->id)
             save_fail(c, &why);
@@ -341,7 +359,7 @@ void checkpoint_save(struct checkpoint *c, int32_t slot, enum ckpt_reason reason
         struct slot_mark *m = &c->mark[s->slot % MAX_SLOTS];
         if ((slot >= 0 && s->slot != (uint32_t)slot) || s->n_tokens < ENG_PAGE)
             continue;
-        if (s->epoch == m->epoch) {
+        if (s->epoch == m->epoch && (reason == CKPT_AUTOSAVE || (s->n_tokens == m->items && !m->forgotten))) {
             r.skipped++;
             continue;
         }

@@ -15,6 +15,7 @@
 struct slot_mark {
     uint64_t epoch;              /* of the last look; equal: nothing to do */
     uint32_t blocks, rec;        /* saved blocks and last snapshot position */
+    uint32_t items;              /* ids, those behind the blocks among them */
     uint8_t name[CKPT_NAME_LEN]; /* of the last saved block */
     uint64_t due;                /* 0: no save is planned */
     enum ckpt_reason reason;
@@ -22,7 +23,9 @@ struct slot_mark {
     uint32_t *restored;  /* items that came from the store, until the first request has shown their worth */
     uint32_t n_restored;
     uint32_t prompt; /* tokens of the last prompt that ran in the slot */
+    char tenant[65]; /* of the last checkpoint */
     bool erased;
+    bool forgotten; /* the store was told to; what is in the slot counts as new once it changes */
 };
 
 struct salt {

@@ -383,6 +383,9 @@ static void mark_restored(struct checkpoint *c, uint32_t tokens)
         memcpy(m->name, names + (blocks - 1) * (size_t)CKPT_NAME_LEN, CKPT_NAME_LEN);
         m->blocks = blocks;
         m->rec = l->rec_pos;
+        m->items = tokens;
+        m->forgotten = false;
+        memcpy(m->tenant, l->tenant, sizeof m->tenant);
     }
     free(names);
     free(m->restored);

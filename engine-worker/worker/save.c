@@ -122,12 +122,14 @@ static bool choose_rec(const struct checkpoint *c, struct save *s)
     return s->rec != NULL;
 }
 
+/* Ids behind the last block are worth no autosave, since a restore gives nothing for them; an order to save means them, too. */
 static bool unchanged(const struct checkpoint *c)
 {
     const struct save *s = &c->save;
     const struct slot_mark *m = &c->mark[s->slot];
     uint32_t n = s->x->n_blocks;
-    return n == m->blocks && last_rec(s) == m->rec &&
+    return !m->forgotten && n == m->blocks && last_rec(s) == m->rec &&
+           (s->reason == CKPT_AUTOSAVE || s->x->n_items == m->items) &&
            (n == 0 || memcmp(s->names + (n - 1) * (size_t)CKPT_NAME_LEN, m->name, CKPT_NAME_LEN) == 0);
 }
 
@@ -139,7 +141,7 @@ static bool replaced(const struct checkpoint *c)
     const struct save *s = &c->save;
     const struct slot_mark *m = &c->mark[s->slot];
     return m->blocks > 0 &&
-           (s->x->n_blocks < m->blocks ||
+           (m->forgotten || s->x->n_blocks < m->blocks ||
             memcmp(s->names + (m->blocks - 1) * (size_t)CKPT_NAME_LEN, m->name, CKPT_NAME_LEN) != 0);
 }
 
@@ -158,8 +160,10 @@ static void mark_saved(struct checkpoint *c)
     m->epoch = s->x->epoch;
     m->blocks = s->x->n_blocks;
     m->rec = last_rec(s);
+    m->items = s->x->n_items;
     m->changed_at = 0;
-    m->erased = false;
+    m->erased = m->forgotten = false;
+    memcpy(m->tenant, s->x->tenant, sizeof m->tenant);
     if (m->blocks > 0)
         memcpy(m->name, s->names + (m->blocks - 1) * (size_t)CKPT_NAME_LEN, CKPT_NAME_LEN);
 }
@@ -219,7 +223,9 @@ static void name_and_begin(struct checkpoint *c, const uint8_t *salt)
     }
     if (s->name[0] == 0 && unchanged(c)) {
         struct checkpoint_result r = {.skipped = 1};
+        uint32_t items = c->mark[s->slot].items;
         mark_saved(c);
+        c->mark[s->slot].items = items;
         c->stats.skipped++;
         tell(c, &r);
         return;

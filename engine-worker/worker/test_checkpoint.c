@@ -84,6 +84,37 @@ static void test_replaced_conversation(void **state)
     assert_int_equal(rig.shelf->reason, CKPT_RESET);
 }
 
+/* A save of what is stored already is left out, unless the store was told to forget it. */
+static void test_forgotten_tenant(void **state)
+{
+    (void)state;
+    struct ask a = {.id = 1, .seed = 5, .n_prompt = 1000, .first = 7, .max_new = 5, .slot = 1};
+    rig_up(&rig, "rate=0", true);
+    for (; a.id <= 4; a.id++) {
+        uint64_t commits = rig.shelf->commits;
+        if (a.id >= 3) {
+            vt_enc_str(peer_begin(&rig.store, VT_F_CK_SALT_IS, 0), VT_CK_SALT_IS_TENANT,
+                       a.id == 3 ? "other" : "t");
+            peer_send(&rig.store);
+            rig_turn(&rig, 50);
+        }
+        rig_submit(&rig, &a);
+        rig_accepted(&rig, a.id, 0);
+        rig_tokens(&rig, a.id, 5, 0, 5);
+        rig_done(&rig, a.id, 2, 5);
+        rig_turn(&rig, 1500);
+        assert_int_equal(rig.shelf->commits > commits, a.id == 1 || a.id == 4);
+    }
+    uint64_t commits = rig.shelf->commits;
+    rig_order(&rig, VT_ORDER_EXPORT, 9, 0); /* means every id, those behind the last block, too */
+    rig_order_done(&rig, VT_ORDER_EXPORT, 9, true);
+    uint64_t after = rig.shelf->commits;
+    assert_in_range(after, commits, commits + 1);
+    rig_order(&rig, VT_ORDER_EXPORT, 10, 0);
+    rig_order_done(&rig, VT_ORDER_EXPORT, 10, true);
+    assert_int_equal(rig.shelf->commits, after);
+}
+
 static void test_damaged_piece_is_not_committed(void **state)
 {
     (void)state;
@@ -386,6 +417,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_save_and_restore, down),
         cmocka_unit_test_teardown(test_replaced_conversation, down),
+        cmocka_unit_test_teardown(test_forgotten_tenant, down),
         cmocka_unit_test_teardown(test_damaged_piece_is_not_committed, down),
         cmocka_unit_test_teardown(test_store_comes_and_goes, down),
         cmocka_unit_test_teardown(test_slot_files, down),

@@ -1,0 +1,29 @@
+/* Vitriolctl: what its commands share. */
+#ifndef VITRIOLCTL_H
+#define VITRIOLCTL_H
+
+#include "ctl_client.h"
+
+#include <stdbool.h>
+
+struct call {
+    struct client client;
+    const char *run; /* --run-dir, NULL: look for one */
+    bool json, follow, origin, history, diff, wait, ready;
+    const char *key_file, *tenant, *slot; /* NULL: not given */
+    int timeout_s;                        /* -1: the command's own */
+    const char *arg[3];
+    int n_args;
+};
+
+/* Each returns the exit code. With --json a failure is told in the same three fields everywhere, on stdout, where the answer
+ * would be; its text goes to stderr as well. */
+int call_print(json_t *v);
+int call_fail(const struct call *c, const struct vt_err *err);
+int call_misused(const struct call *c, const char *what);
+/* A number and nothing behind it. */
+bool call_number(const char *text, uint64_t *out);
+
+int cmd_store(struct call *c); /* ctl_store.c */
+
+#endif
