@@ -61,6 +61,8 @@ int request_send(struct request *r, struct vt_link *l, bool twice, struct vt_err
 int request_send_step(struct request *const *at, unsigned n, struct vt_link *l, struct vt_err *err);
 /* True when request_send would send something. */
 bool request_owes(const struct request *r);
+/* What it owes are tokens, neither its first nor its last ones. */
+bool request_may_wait(const struct request *r);
 int request_send_attached(struct vt_link *l, uint64_t gid, bool found, uint64_t from, bool ended);
 int request_send_refused(struct vt_link *l, uint64_t gid, const struct vt_err *why, uint32_t retry_ms);
 

@@ -123,6 +123,11 @@ bool request_owes(const struct request *r)
            (r->owes_accepted || (r->told_accepted && (r->owes_prefill || r->sent < r->n || r->owes_done)));
 }
 
+bool request_may_wait(const struct request *r)
+{
+    return !r->owes_accepted && !r->owes_prefill && !r->owes_done && r->sent > r->resumed;
+}
+
 static int send_accepted(struct request *r, struct vt_link *l, struct vt_err *err)
 {
     struct vt_enc *e = vt_link_begin(l, VT_F_ACCEPTED, r->gid);

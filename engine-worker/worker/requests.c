@@ -499,9 +499,10 @@ void requests_close(struct requests *rs, int code, const char *text, uint32_t re
 bool requests_pump(struct requests *rs)
 {
     struct vt_err err;
+    if (rs->link == NULL || requests_gather(rs))
+        return false;
     /* What one step of the core made for many clients crosses the link in one frame: each costs the library's threads. */
-    int step =
-        rs->link != NULL && !rs->o.send_twice ? request_send_step(rs->at, rs->n_used, rs->link, &err) : 0;
+    int step = !rs->o.send_twice ? request_send_step(rs->at, rs->n_used, rs->link, &err) : 0;
     if (step < 0)
         return err.code == VT_E_BUSY;
     rs->sent += (unsigned)step;

@@ -10,6 +10,8 @@
 
 struct requests;
 
+#define REQUESTS_GATHER_US VT_MS(8)
+
 struct requests_opts {
     struct compute *compute;
     const struct vt_clock *clock;
@@ -46,8 +48,13 @@ void requests_event(struct requests *r, struct event *ev);
 void requests_fetched(struct requests *r, uint64_t handle);
 /* Whatever waits for a fetch goes to the core now: everything is about to be parked. */
 void requests_hurry(struct requests *r);
-/* Sends what waits to be sent. True when something is left because the gateway does not read fast enough. */
+/* Sends what waits to be sent. True when something is left because the gateway does not read fast enough. Tokens that come
+ * faster than one in REQUESTS_GATHER_US wait for each other that long, since every frame costs both ends several thread
+ * switches; a request's first token and its last ones never wait. */
 bool requests_pump(struct requests *r);
+/* When the pump has to be called at the latest for tokens that wait for others, monotonic; 0: none do. It is later than
+ * needed by half, for the next token mostly comes first and wakes the loop anyway. */
+uint64_t requests_due(const struct requests *r);
 /* Once a second: deadlines, orphans, what may be forgotten. */
 void requests_tick(struct requests *r);
 

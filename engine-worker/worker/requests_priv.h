@@ -1,4 +1,4 @@
-/* The inside of requests.c and requests_wait.c. */
+/* The inside of requests.c, requests_gather.c and requests_wait.c. */
 #ifndef WORKER_REQUESTS_PRIV_H
 #define WORKER_REQUESTS_PRIV_H
 
@@ -14,6 +14,8 @@ struct requests {
     struct request *at[TABLE];
     unsigned n_used; /* places up to the highest used one */
     uint64_t serial, parked, sent;
+    uint64_t tokens_at; /* when tokens went out last */
+    uint64_t due;       /* when those that are held back will; 0: none are */
     int closed;
     uint32_t closed_retry;
     char closed_text[128];
@@ -27,6 +29,9 @@ void requests_tell_core(struct requests *rs, enum cmd_type type, uint64_t handle
 int requests_put(struct requests *rs, struct request *r, bool look);
 void requests_end(struct requests *rs, struct request *r, enum eng_done why);
 void requests_end_with(struct requests *rs, struct request *r, const struct vt_err *why);
+
+/* requests_gather.c: what came since the last tokens went out is to be held back. */
+bool requests_gather(struct requests *rs);
 
 /* requests_wait.c */
 void requests_wants(struct requests *rs, struct request *r, uint32_t resident);

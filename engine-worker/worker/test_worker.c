@@ -189,6 +189,29 @@ static void test_double_send_and_logprobs(void **state)
     assert_true(frames >= 2 && frames % 2 == 0);
 }
 
+/* Tokens that come every millisecond share frames; the first one and the last ones are not held back. */
+static void test_gathered(void **state)
+{
+    (void)state;
+    rig_up(&rig, "rate=1000", false);
+    rig_submit(&rig, &(struct ask){.id = 1, .seed = 3, .n_prompt = 10, .max_new = 120, .slot = -1});
+    rig_accepted(&rig, 1, 0);
+    unsigned frames = 0, ids = 0;
+    size_t n = 0;
+    struct got *g;
+    while (ids < 120 && (g = rig_wait(&rig, &rig.gw, VT_F_TOKENS, 1, 2000)) != NULL) {
+        assert_int_equal(vt_frame_u64(&g->f, VT_TOKENS_FIRST, 999), ids);
+        assert_non_null(vt_frame_bin(&g->f, VT_TOKENS_IDS, &n));
+        if (frames++ == 0)
+            assert_int_equal(n, 4);
+        ids += (unsigned)(n / 4);
+        got_free(g);
+    }
+    assert_int_equal(ids, 120);
+    assert_in_range(frames, 2, 60);
+    rig_done(&rig, 1, 2, 120);
+}
+
 static void test_cancel(void **state)
 {
     (void)state;
@@ -498,6 +521,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_teardown(test_refusals, down),
         cmocka_unit_test_teardown(test_runs_once, down),
         cmocka_unit_test_teardown(test_double_send_and_logprobs, down),
+        cmocka_unit_test_teardown(test_gathered, down),
         cmocka_unit_test_teardown(test_cancel, down),
         cmocka_unit_test_teardown(test_credit, down),
         cmocka_unit_test_teardown(test_credit_stall_parks, down),

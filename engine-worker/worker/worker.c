@@ -252,9 +252,13 @@ void worker_pump(struct worker *w)
         return;
     bool tokens = requests_pump(w->requests), pieces = checkpoint_pump(w->checkpoint);
     check_stuck(w, tokens);
-    if (!tokens && !pieces)
+    uint64_t due = requests_due(w->requests);
+    if (!tokens && !pieces && due == 0)
         return;
-    sd_event_source_set_time_relative(w->pump_src, PUMP_US);
+    if (tokens || pieces)
+        sd_event_source_set_time_relative(w->pump_src, PUMP_US);
+    else
+        sd_event_source_set_time(w->pump_src, due);
     sd_event_source_set_enabled(w->pump_src, SD_EVENT_ONESHOT);
 }
 
