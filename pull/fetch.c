@@ -136,6 +136,14 @@ static void on_tick(void *ctx)
 
 /* ---- tries ---- */
 
+static enum http_outcome get(struct fetch *f, const struct http_request *q, const struct http_sink *sink,
+                             struct http_reply *r, struct vt_err *err)
+{
+    const enum http_outcome out = http_get(&f->http, q, sink, r, err);
+    f->reached = f->reached || !r->unreachable;
+    return out;
+}
+
 uint64_t fetch_wait_us(unsigned n, int64_t retry_after_s)
 {
     if (retry_after_s >= 0)
@@ -183,7 +191,7 @@ static enum http_outcome one_try(struct job *j, struct http_reply *r, struct vt_
         q.if_range = validator[0] ? validator : NULL;
     }
     j->asked_from = q.from;
-    enum http_outcome out = http_get(&j->f->http, &q, &sink, r, err);
+    enum http_outcome out = get(j->f, &q, &sink, r, err);
     if (r->status == 416 && q.from) {
         /* all is there already, or the file is another one now */
         if (r->range_size == (int64_t)p->have && (!p->origin.size || p->origin.size == p->have)) {
@@ -210,10 +218,16 @@ static bool is_whole(const struct job *j)
     return j->part.have > 0 && j->part.origin.size == j->part.have && can_continue(j);
 }
 
-/* After try number `fails` without progress: HTTP_OK to try again, else what to end with. */
+/* After try number `fails` without progress: HTTP_OK to try again, else what to end with. A server that was never reached
+ * has a wrong name or is down; only one that was there before is waited for. */
 static enum http_outcome before_retry(struct fetch *f, const char *what, unsigned fails,
-                                      int64_t retry_after_s, struct vt_err *err)
+                                      const struct http_reply *r, struct vt_err *err)
 {
+    const int64_t retry_after_s = r->retry_after_s;
+    if (!f->reached) {
+        vt_fail_prefix(err, "%s", what);
+        return HTTP_RETRY;
+    }
     if (retry_after_s > RETRY_AFTER_MAX_S) {
         vt_fail_prefix(err, "the server asks to wait for %lld s; try again then", (long long)retry_after_s);
         return HTTP_RETRY;
@@ -234,9 +248,9 @@ enum http_outcome fetch_text(struct fetch *f, const struct http_request *q, cons
                              struct http_reply *r, struct vt_err *err)
 {
     for (unsigned fails = 1;; fails++) {
-        enum http_outcome out = http_get(&f->http, q, sink, r, err);
+        enum http_outcome out = get(f, q, sink, r, err);
         if (out == HTTP_RETRY)
-            out = before_retry(f, "listing", fails, r->retry_after_s, err);
+            out = before_retry(f, "listing", fails, r, err);
         else
             return out;
         if (out != HTTP_OK)
@@ -259,7 +273,7 @@ static enum http_outcome transfer(struct job *j, struct vt_err *err)
         if (j->over && fails++ == 0)
             continue; /* at once, but only once */
         fails = j->part.have > before ? 1 : fails + 1;
-        const enum http_outcome go = before_retry(j->f, j->item->name, fails, r.retry_after_s, err);
+        const enum http_outcome go = before_retry(j->f, j->item->name, fails, &r, err);
         if (go != HTTP_OK)
             return go;
     }

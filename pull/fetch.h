@@ -20,6 +20,7 @@ struct fetch {
     const char *token; /* NULL = none */
     unsigned retries;  /* without a byte of progress between them */
     bool force;        /* replace a file that is there and another one */
+    bool reached;      /* some server has answered */
     uint64_t more;     /* bytes of other files that will follow, for the look at the disk */
 };
 

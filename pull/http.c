@@ -266,7 +266,7 @@ static enum http_outcome judge(const struct transfer *t, const struct http_reque
     case CURLE_OUT_OF_MEMORY: vt_fail(t->err, VT_E_NOMEM, "no memory for the transfer"); return HTTP_FATAL;
     case CURLE_COULDNT_RESOLVE_HOST:
     case CURLE_COULDNT_RESOLVE_PROXY:
-    case CURLE_COULDNT_CONNECT:
+    case CURLE_COULDNT_CONNECT: t->r->unreachable = t->r->status == 0; __attribute__((fallthrough));
     case CURLE_OPERATION_TIMEDOUT:
     case CURLE_SSL_CONNECT_ERROR:
     case CURLE_PARTIAL_FILE:

@@ -42,6 +42,7 @@ struct http_reply {
     int64_t linked_size;
     int64_t retry_after_s;
     char hub_error[64]; /* X-Error-Code */
+    bool unreachable;   /* no server of that address answered at all */
 };
 
 struct http_sink {

@@ -1,6 +1,7 @@
 /* vitriol-pull: fetches models into the models folder. `vitriol pull` runs it. */
 #include "build_id.h"
 #include "fetch.h"
+#include "gguf.h"
 #include "hash.h"
 #include "hub.h"
 #include "models_dir.h"
@@ -263,6 +264,21 @@ static uint64_t after(const struct pull *p, const struct files *l, unsigned i)
     return sum;
 }
 
+/* What came may be what the source has and still be no model that can be opened: a copy that was cut short before it was
+ * uploaded has the right size and sum. The files stay, so that the same command does not fetch them again. */
+static enum http_outcome inspect(const struct pull *p, const struct files *l, struct vt_err *err)
+{
+    char path[PATH_MAX + 300];
+    struct gguf_file *f;
+    snprintf(path, sizeof path, "%s/%s", p->dir, l->items[0].name);
+    if (gguf_open(&f, path, false, err)) {
+        vt_fail_prefix(err, "this is all that the source has, but it cannot be served");
+        return HTTP_FATAL;
+    }
+    gguf_close(f);
+    return HTTP_OK;
+}
+
 static enum http_outcome fetch_all(struct pull *p, const struct files *l, struct vt_err *err)
 {
     for (unsigned i = 0; i < l->n; i++) {
@@ -277,6 +293,8 @@ static enum http_outcome fetch_all(struct pull *p, const struct files *l, struct
                r.checked ? ", as the source names it" : "");
         fflush(stdout);
     }
+    if (inspect(p, l, err) != HTTP_OK)
+        return HTTP_FATAL;
     if (!p->fetch.progress.quiet)
         fprintf(stderr, "serve it: vitriol serve --model %s%s%s\n", p->given_dir ? p->dir : "",
                 p->given_dir ? "/" : "", l->items[0].name);

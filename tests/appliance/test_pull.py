@@ -156,6 +156,39 @@ def test_what_is_no_model_is_not_kept(server, place):
     pull(place, rc=64)
 
 
+def test_a_model_that_the_source_has_only_in_part_cannot_be_served(server, place):
+    """Its size and sum are right, its tensors end behind the end of the file; asked again, nothing is fetched again."""
+    server.files['/d/' + NAME] = DATA[:-1]
+    said = pull(place, url(server), rc=65)
+    assert 'cannot be served' in said and NAME in said and 'serve it' not in said
+    n = len(server.requests)
+    assert 'cannot be served' in pull(place, url(server), rc=65) and len(server.requests) == n
+    parts = {'/s/m-%05d-of-00002.gguf' % i: gguf(9000, i, (i - 1, 2)) for i in (1, 2)}
+    parts['/s/m-00002-of-00002.gguf'] = parts['/s/m-00002-of-00002.gguf'][:-1]
+    server.files.update(parts)
+    assert 'm-00002-of-00002.gguf' in pull(place, server.url + '/s/m-00001-of-00002.gguf', rc=65)
+
+
+@pytest.mark.parametrize('where', ['127.0.0.1:%d', 'no-such-host.invalid:%d'])
+def test_an_address_without_a_server_is_said_at_once(server, place, where):
+    t0 = time.monotonic()
+    said = pull(place, 'http://%s/%s' % (where % free_port(), NAME), rc=69)
+    assert time.monotonic() - t0 < 5 and 'trying again' not in said and NAME in said
+    assert folder(place) == []
+
+
+def test_a_server_that_goes_away_is_waited_for(server, place):
+    """It was there, so the tries go on, as many as were asked for."""
+    server.script = [{'cut': 200000}]
+    p = start(place, '--retries', '2', url(server))
+    wait_for('the first part', lambda: os.path.exists(place + '/models/' + NAME + '.part'))
+    wait_for('the cut', lambda: server.sent == 200000)
+    server.close()
+    said = p.communicate(timeout=60)[1]
+    assert p.returncode == 69 and said.count('trying again') == 2, said
+    assert NAME + '.part' in folder(place)
+
+
 def test_sums(server, place):
     good, bad = sha256(DATA), sha256(b'')
     assert 'SHA-256' in pull(place, '--sha256', bad, url(server), rc=65)
@@ -186,7 +219,7 @@ def test_the_hub(server, place):
 
 
 def test_sets_come_whole(server, place):
-    parts = {'Q4_K_M/m-Q4_K_M-%05d-of-00003.gguf' % i: gguf(90000 + i, i) for i in (1, 2, 3)}
+    parts = {'Q4_K_M/m-Q4_K_M-%05d-of-00003.gguf' % i: gguf(90000 + i, i, (i - 1, 3)) for i in (1, 2, 3)}
     server.hub('o/set', parts)
     pull(place, 'hf:o/set:Q4_K_M', HF_ENDPOINT=server.url)
     assert folder(place) == [os.path.basename(n) for n in parts]

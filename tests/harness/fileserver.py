@@ -2,14 +2,22 @@
 import hashlib
 import http.server
 import json
+import struct
 import threading
 import time
 import urllib.parse
 
 
-def gguf(n, seed=1):
-    """n bytes that begin like a model file."""
-    return b'GGUF' + hashlib.shake_128(b'%d' % seed).digest(n - 4)
+def gguf(n, seed=1, part=None):
+    """A model file of n bytes: one tensor of bytes. part: number from 0 and count, of a split file."""
+    keys = [] if part is None else [(b'split.no', part[0]), (b'split.count', part[1])]
+    head = b'GGUF' + struct.pack('<IQQ', 3, 1, len(keys))
+    for name, value in keys:
+        head += struct.pack('<Q', len(name)) + name + struct.pack('<II', 4, value)
+    name = b't%d' % (part[0] if part else 0)
+    at = (len(head) + 8 + len(name) + 4 + 8 + 4 + 8 + 31) // 32 * 32
+    head += struct.pack('<Q', len(name)) + name + struct.pack('<IQIQ', 1, n - at, 24, 0)
+    return head.ljust(at, b'\0') + hashlib.shake_128(b'%d' % seed).digest(n - at)
 
 
 def sha256(data):
