@@ -176,7 +176,7 @@ static void answer_end(struct answer *a)
 static size_t told_up_to(const struct choice *c)
 {
     size_t i = c->told;
-    while (i < c->job.tr.n && c->ends[i] <= c->let_n)
+    while (i < c->taken && c->ends[i] <= c->let_n)
         i++;
     return i;
 }
@@ -248,7 +248,7 @@ static void close_text(struct choice *c)
     /* An id of which a part was told counts as told. */
     c->told = told_up_to(c);
     size_t before = c->told > 0 ? c->ends[c->told - 1] : 0;
-    if (c->told < c->job.tr.n && before < c->let_n)
+    if (c->told < c->taken && before < c->let_n)
         c->told++;
 }
 
@@ -349,11 +349,14 @@ static void on_tokens(void *arg, size_t from)
     struct choice *c = arg;
     observe(c, from);
     bool stop = false;
-    for (size_t i = from; i < c->job.tr.n && !stop; i++)
+    /* An event for each, however many came together: clients count them. */
+    for (size_t i = from; i < c->job.tr.n && !stop; i++) {
         stop = take_id(c, i);
-    if (out_of_memory(c) || broke_off(c))
-        return;
-    tell_news(c);
+        c->taken = i + 1;
+        if (out_of_memory(c) || broke_off(c))
+            return;
+        tell_news(c);
+    }
     if (!c->a->p.stream || http_pending(c->a->http) == 0)
         job_drained(&c->job);
     if (enough(c))

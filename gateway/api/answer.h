@@ -28,6 +28,7 @@ struct choice {
     size_t text_n, let_n; /* bytes of text made, and let through by the stop strings */
     uint32_t *ends;       /* text_n behind each id, for telling which ids belong to told text */
     size_t ends_cap;
+    size_t taken;       /* ids that are text by now */
     size_t told;        /* ids whose text has been handed to the surface */
     size_t told_before; /* the same at the surface's last call */
     uint32_t reasoning_tokens;

@@ -195,3 +195,11 @@ def test_kills_of_the_store_during_saves(make):
         got = post(a.port, '/completion', {'prompt': acked, 'n_predict': 6, 'temperature': 0}).json()
         assert got['content'] == want
         a.ctl('reset', 'store', check=False)
+
+
+def test_every_token_has_an_event_of_its_own(make):
+    """Also when tokens come so fast that several cross the link together."""
+    a = make(engine='stub', stub_args='rate=2000', sets={'engine.ctx_tokens': 2048})
+    s = a.stream('How fast?', 400, ignore_eos=True)
+    s.run()
+    assert len(s.times) == 400 and s.usage is None and s.finish == 'length'
