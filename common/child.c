@@ -114,10 +114,9 @@ static bool droppable(const uint8_t *frame)
 static void send_bytes(struct vt_child *c, const uint8_t *buf, size_t len)
 {
     struct vt_err err;
-    bool room = vt_wait_flush(&c->waiting, c->sock);
-    if (room && vt_sock_send(c->sock, buf, len, &err) == 0)
+    if (vt_wait_send(&c->waiting, c->sock, buf, len, &err) == 0)
         return;
-    if (room && err.code != VT_E_BUSY && err.code != VT_E_NOMEM) {
+    if (err.code != VT_E_BUSY && err.code != VT_E_NOMEM) {
         vt_log(c->log, VT_LOG_ERR, "lifeline: %s frame not sent: %s", vt_frame_name(buf[2]), err.text);
         return;
     }
@@ -326,34 +325,26 @@ static void take_frame(struct vt_child *c, const struct vt_frame *f)
         c->ops->on_lifeline(c->arg, f);
 }
 
-static void take_bytes(struct vt_child *c, const uint8_t *buf, size_t len)
+static bool take_bytes(void *arg, const uint8_t *buf, size_t len)
 {
+    struct vt_child *c = arg;
     struct vt_frame f;
     struct vt_err err;
     if (vt_frame_open(&f, buf, len, LIFELINE_MAX, &err) < 0) {
         vt_bad_frame(c, "lifeline", buf, len, &err);
         lose_lifeline(c, "protocol error");
-        return;
+        return false;
     }
     take_frame(c, &f);
     vt_frame_close(&f);
+    return c->sock != NULL;
 }
 
-/* Takes what is there, at most max frames. */
 static void drain(struct vt_child *c, int max)
 {
-    uint8_t *buf;
-    size_t len;
     c->turns++;
-    for (int i = 0; i < max && c->sock != NULL; i++) {
-        int rc = vt_sock_recv(c->sock, &buf, &len);
-        if (rc < 0)
-            lose_lifeline(c, "socket broken");
-        if (rc <= 0)
-            break;
-        take_bytes(c, buf, len);
-        vt_sock_msg_free(buf, len);
-    }
+    if (c->sock != NULL && vt_sock_drain(c->sock, max, take_bytes, c) < 0)
+        lose_lifeline(c, "socket broken");
 }
 
 static int on_recv(sd_event_source *src, int fd, uint32_t revents, void *arg)

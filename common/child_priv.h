@@ -73,6 +73,10 @@ int vt_wait_keep(struct vt_wait_list *w, const uint8_t *buf, size_t len);
 /* Sends from the front until the socket is full; true when the list is empty then. */
 bool vt_wait_flush(struct vt_wait_list *w, struct vt_sock *s);
 
+/* Sends behind what waits. -1 with VT_E_BUSY when some of that, or this, has to wait on. */
+int vt_wait_send(struct vt_wait_list *w, struct vt_sock *s, const uint8_t *buf, size_t len,
+                 struct vt_err *err);
+
 /* A one-shot timer that is armed again by sd_event_source_set_time_relative. */
 int vt_timer(sd_event *ev, sd_event_source **src, uint64_t after_us, sd_event_time_handler_t fn, void *arg);
 /* Decides what to do with a frame of an unknown type: 0 drop, -1 end the link. */

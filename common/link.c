@@ -82,6 +82,14 @@ bool vt_wait_flush(struct vt_wait_list *w, struct vt_sock *s)
     return true;
 }
 
+int vt_wait_send(struct vt_wait_list *w, struct vt_sock *s, const uint8_t *buf, size_t len,
+                 struct vt_err *err)
+{
+    if (!vt_wait_flush(w, s))
+        return vt_fail(err, VT_E_BUSY, "%u frames wait for the peer to read", w->n);
+    return vt_sock_send(s, buf, len, err);
+}
+
 /* ---- end ---- */
 
 static void close_socket(struct vt_link *l)
@@ -283,35 +291,32 @@ static void take_frame(struct vt_link *l, const struct vt_frame *f)
     }
 }
 
-static void take_bytes(struct vt_link *l, const uint8_t *buf, size_t len)
+static bool listens(const struct vt_link *l)
 {
+    return !l->dead && l->recv_src != NULL;
+}
+
+static bool take_bytes(void *arg, const uint8_t *buf, size_t len)
+{
+    struct vt_link *l = arg;
     struct vt_frame f;
     struct vt_err err;
     if (vt_frame_open(&f, buf, len, l->max_frame, &err) < 0) {
         vt_bad_frame(l->child, l->path, buf, len, &err);
         vt_link_fail(l, &err);
-        return;
+        return false;
     }
     take_frame(l, &f);
     vt_frame_close(&f);
+    return listens(l);
 }
 
-/* Takes what is there, at most max frames. */
 static void drain(struct vt_link *l, int max)
 {
     struct vt_err err;
-    uint8_t *buf;
-    size_t len;
-    for (int i = 0; i < max && !l->dead && l->recv_src != NULL; i++) {
-        int rc = vt_sock_recv(l->sock, &buf, &len);
-        if (rc < 0) {
-            vt_fail(&err, VT_E_IO, "socket broken");
-            vt_link_fail(l, &err);
-        }
-        if (rc <= 0)
-            break;
-        take_bytes(l, buf, len);
-        vt_sock_msg_free(buf, len);
+    if (listens(l) && vt_sock_drain(l->sock, max, take_bytes, l) < 0) {
+        vt_fail(&err, VT_E_IO, "socket broken");
+        vt_link_fail(l, &err);
     }
 }
 
@@ -445,20 +450,14 @@ static int end_frame(struct vt_link *l, struct vt_err *err)
 
 int vt_link_send(struct vt_link *l, struct vt_err *err)
 {
-    if (end_frame(l, err) < 0)
-        return -1;
-    if (!vt_wait_flush(&l->waiting, l->sock))
-        return vt_fail(err, VT_E_BUSY, "frames wait on link %08x", l->id);
-    return vt_sock_send(l->sock, l->enc.buf, l->enc.len, err);
+    return end_frame(l, err) < 0 ? -1 : vt_wait_send(&l->waiting, l->sock, l->enc.buf, l->enc.len, err);
 }
 
 int vt_link_send_frame(struct vt_link *l, const uint8_t *buf, size_t len, struct vt_err *err)
 {
     if (l->dead || l->sock == NULL)
         return vt_fail(err, VT_E_STALE_LINK, "link %08x is closed", l->id);
-    if (!vt_wait_flush(&l->waiting, l->sock))
-        return vt_fail(err, VT_E_BUSY, "frames wait on link %08x", l->id);
-    return vt_sock_send(l->sock, buf, len, err);
+    return vt_wait_send(&l->waiting, l->sock, buf, len, err);
 }
 
 static int on_post_timer(sd_event_source *src, uint64_t usec, void *arg)
@@ -475,12 +474,10 @@ int vt_link_post(struct vt_link *l, struct vt_err *err)
     struct vt_err why;
     if (end_frame(l, err) < 0)
         return -1;
-    if (vt_wait_flush(&l->waiting, l->sock)) {
-        if (vt_sock_send(l->sock, l->enc.buf, l->enc.len, &why) == 0)
-            return 0;
-        if (why.code != VT_E_BUSY)
-            return vt_fail(err, why.code, "%s", why.text);
-    }
+    if (vt_wait_send(&l->waiting, l->sock, l->enc.buf, l->enc.len, &why) == 0)
+        return 0;
+    if (why.code != VT_E_BUSY)
+        return vt_fail(err, why.code, "%s", why.text);
     if (vt_wait_keep(&l->waiting, l->enc.buf, l->enc.len) < 0)
         return vt_fail(err, VT_E_BUSY, "the peer of link %08x does not read", l->id);
     if (l->post_timer == NULL)

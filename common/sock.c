@@ -261,6 +261,21 @@ void vt_sock_msg_free(uint8_t *buf, size_t len)
     nng_free(buf, len);
 }
 
+int vt_sock_drain(struct vt_sock *s, int max, vt_sock_take take, void *arg)
+{
+    bool more = true;
+    for (int i = 0; i < max && more; i++) {
+        uint8_t *buf;
+        size_t len;
+        int rc = vt_sock_recv(s, &buf, &len);
+        if (rc <= 0)
+            return rc;
+        more = take(arg, buf, len);
+        vt_sock_msg_free(buf, len);
+    }
+    return 0;
+}
+
 int vt_sock_send(struct vt_sock *s, const void *buf, size_t len, struct vt_err *err)
 {
     nng_msg *m;

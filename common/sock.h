@@ -39,6 +39,11 @@ unsigned vt_sock_events(struct vt_sock *s, pid_t *peer_pid, uid_t *peer_uid);
 int vt_sock_recv(struct vt_sock *s, uint8_t **buf, size_t *len);
 void vt_sock_msg_free(uint8_t *buf, size_t len);
 
+/* Takes what is there, at most max frames, until take says false: it has closed the socket, or wants no more. -1: the
+ * socket is broken. */
+typedef bool (*vt_sock_take)(void *arg, const uint8_t *buf, size_t len);
+int vt_sock_drain(struct vt_sock *s, int max, vt_sock_take take, void *arg);
+
 /* Copies and queues. 0: queued; -1 with VT_E_BUSY when the queue is full, VT_E_TOO_LARGE when over max_frame. */
 int vt_sock_send(struct vt_sock *s, const void *buf, size_t len, struct vt_err *err);
 

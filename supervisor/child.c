@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <unistd.h>
 
 #define STORE_WAIT_US                                                                                        \
@@ -37,6 +38,14 @@ void child_arm(struct child *c, uint64_t at)
     }
     sd_event_source_set_time(c->timer, at);
     sd_event_source_set_enabled(c->timer, SD_EVENT_ONESHOT);
+}
+
+int child_watch(struct child *c, sd_event_source **src, int fd, sd_event_io_handler_t fn)
+{
+    if (*src == NULL)
+        return sd_event_add_io(c->sup->ev, src, fd, EPOLLIN, fn, c);
+    int rc = sd_event_source_set_io_fd(*src, fd);
+    return rc < 0 ? rc : sd_event_source_set_enabled(*src, SD_EVENT_ON);
 }
 
 void child_change(struct child *c, enum child_event e)

@@ -7,6 +7,8 @@
 /* The one way to another state. */
 void child_change(struct child *c, enum child_event e);
 void child_arm(struct child *c, uint64_t at); /* 0: off */
+/* Wakes fn when fd can be read; the source is made once and follows the generations. */
+int child_watch(struct child *c, sd_event_source **src, int fd, sd_event_io_handler_t fn);
 void child_cause(struct child *c, enum exit_class why, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 /* A generation that failed, or a start that did not happen: when is the next one? */

@@ -110,14 +110,6 @@ static int make_pipes(struct pipes *p, struct vt_err *err)
     return 0;
 }
 
-static int watch(struct sup *s, sd_event_source **src, int fd, sd_event_io_handler_t fn, struct child *c)
-{
-    if (*src == NULL)
-        return sd_event_add_io(s->ev, src, fd, EPOLLIN, fn, c);
-    int rc = sd_event_source_set_io_fd(*src, fd);
-    return rc < 0 ? rc : sd_event_source_set_enabled(*src, SD_EVENT_ON);
-}
-
 static int execute(struct child *c, struct pipes *p, struct vt_err *err)
 {
     struct sup *s = c->sup;
@@ -152,8 +144,8 @@ static int receive(struct child *c, struct pipes *p, struct vt_err *err)
         close(c->log.fd);
     c->log.fd = p->log[0];
     p->log[0] = -1;
-    if (watch(c->sup, &c->on_exit, c->pidfd, child_on_end, c) < 0 ||
-        watch(c->sup, &c->on_log, c->log.fd, child_on_log, c) < 0)
+    if (child_watch(c, &c->on_exit, c->pidfd, child_on_end) < 0 ||
+        child_watch(c, &c->on_log, c->log.fd, child_on_log) < 0)
         return vt_fail(err, VT_E_OS, "event source for %s", c->name);
     if (lifeline_listen(c, err) < 0)
         return -1;

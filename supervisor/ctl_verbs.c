@@ -417,28 +417,31 @@ static int started(struct vt_enc *e, uint64_t op)
     return 0;
 }
 
-static int verb_bounce(struct sup *s, const msgpack_object_map *args, struct vt_enc *e, struct vt_err *err)
+static int operate(uint64_t (*begin)(struct sup *s, struct child *c, struct vt_err *err), struct sup *s,
+                   const msgpack_object_map *args, struct vt_enc *e, struct vt_err *err)
 {
     struct child *c = target(s, args, err);
-    return c == NULL ? -1 : started(e, ops_bounce(s, c, err));
+    return c == NULL ? -1 : started(e, begin(s, c, err));
+}
+
+static int verb_bounce(struct sup *s, const msgpack_object_map *args, struct vt_enc *e, struct vt_err *err)
+{
+    return operate(ops_bounce, s, args, e, err);
 }
 
 static int verb_drain(struct sup *s, const msgpack_object_map *args, struct vt_enc *e, struct vt_err *err)
 {
-    struct child *c = target(s, args, err);
-    return c == NULL ? -1 : started(e, ops_drain(s, c, err));
+    return operate(ops_drain, s, args, e, err);
 }
 
 static int verb_stop(struct sup *s, const msgpack_object_map *args, struct vt_enc *e, struct vt_err *err)
 {
-    struct child *c = target(s, args, err);
-    return c == NULL ? -1 : started(e, ops_stop(s, c, err));
+    return operate(ops_stop, s, args, e, err);
 }
 
 static int verb_start(struct sup *s, const msgpack_object_map *args, struct vt_enc *e, struct vt_err *err)
 {
-    struct child *c = target(s, args, err);
-    return c == NULL ? -1 : started(e, ops_start(s, c, err));
+    return operate(ops_start, s, args, e, err);
 }
 
 static int verb_export(struct sup *s, const msgpack_object_map *args, struct vt_enc *e, struct vt_err *err)

@@ -1,6 +1,6 @@
 #include "lifeline.h"
 
-#include "child.h"
+#include "child_priv.h"
 #include "events.h"
 #include "launch.h"
 #include "links.h"
@@ -11,7 +11,6 @@
 #include "handshake.h"
 #include "hash.h"
 
-#include <sys/epoll.h>
 #include <unistd.h>
 
 #define MAX_FRAME (1u << 20)
@@ -122,13 +121,14 @@ static void take(struct child *c, const struct vt_frame *f)
     }
 }
 
-static void take_bytes(struct child *c, const uint8_t *buf, size_t len)
+static bool take_bytes(void *arg, const uint8_t *buf, size_t len)
 {
+    struct child *c = arg;
     struct vt_frame f;
     struct vt_err err;
     if (vt_frame_open(&f, buf, len, MAX_FRAME, &err) < 0) {
         protocol_error(c, err.text, buf, len);
-        return;
+        return c->life != NULL;
     }
     c->recent[c->n_recent++ % sizeof c->recent] = f.type;
     if (f.type == VT_F_HELLO)
@@ -138,19 +138,13 @@ static void take_bytes(struct child *c, const uint8_t *buf, size_t len)
     else
         c->stale_frames++;
     vt_frame_close(&f);
+    return c->life != NULL;
 }
 
-static void take_some(struct child *c, unsigned max)
+static void take_some(struct child *c, int max)
 {
-    for (unsigned i = 0; i < max && c->life != NULL; i++) {
-        uint8_t *buf;
-        size_t len;
-        int rc = vt_sock_recv(c->life, &buf, &len);
-        if (rc <= 0)
-            return;
-        take_bytes(c, buf, len);
-        vt_sock_msg_free(buf, len);
-    }
+    if (c->life != NULL)
+        vt_sock_drain(c->life, max, take_bytes, c);
 }
 
 static int on_frame(sd_event_source *src, int fd, uint32_t revents, void *arg)
@@ -173,14 +167,6 @@ static int on_pipe(sd_event_source *src, int fd, uint32_t revents, void *arg)
     return 0;
 }
 
-static int arm(struct sup *s, sd_event_source **src, int fd, sd_event_io_handler_t fn, struct child *c)
-{
-    if (*src == NULL)
-        return sd_event_add_io(s->ev, src, fd, EPOLLIN, fn, c);
-    int rc = sd_event_source_set_io_fd(*src, fd);
-    return rc < 0 ? rc : sd_event_source_set_enabled(*src, SD_EVENT_ON);
-}
-
 int lifeline_listen(struct child *c, struct vt_err *err)
 {
     struct sup *s = c->sup;
@@ -193,8 +179,8 @@ int lifeline_listen(struct child *c, struct vt_err *err)
         return -1;
     if (s->run_uid != geteuid() && chown(c->life_path, s->run_uid, s->run_gid) < 0)
         return vt_fail_errno(err, VT_E_OS, "%s", c->life_path);
-    if (arm(s, &c->on_frame, vt_sock_recv_fd(c->life), on_frame, c) < 0 ||
-        arm(s, &c->on_pipe, vt_sock_event_fd(c->life), on_pipe, c) < 0)
+    if (child_watch(c, &c->on_frame, vt_sock_recv_fd(c->life), on_frame) < 0 ||
+        child_watch(c, &c->on_pipe, vt_sock_event_fd(c->life), on_pipe) < 0)
         return vt_fail(err, VT_E_OS, "event source for the lifeline of %s", c->name);
     return 0;
 }
