@@ -178,7 +178,8 @@ char **launch_argv(struct child *c)
 static bool means_choose(const char *key, const char *value)
 {
     return (strcmp(key, "engine.threads") == 0 && strcmp(value, "0") == 0) ||
-           (strcmp(key, "engine.simd") == 0 && strcmp(value, "auto") == 0);
+           ((strcmp(key, "engine.simd") == 0 || strcmp(key, "engine.device") == 0) &&
+            strcmp(value, "auto") == 0);
 }
 
 static bool must_be_reported(const char *key)

@@ -7,7 +7,7 @@
 struct write_job {
     const struct be_kernels *k;
     const struct be_attn *a;
-    const struct be_attn_run *run;
+    const struct be_rows *rows;
     const float *key, *val;
     int64_t per_piece;
 };
@@ -15,12 +15,12 @@ struct write_job {
 static void write_row(const struct write_job *w, int64_t t)
 {
     const struct be_attn *a = w->a;
-    int64_t pos = w->run->pos0 + t, page = pos / BE_PAGE, at = pos % BE_PAGE;
+    const struct be_attn_run *run = &w->rows->runs[w->rows->row_run[t]];
+    int64_t pos = run->pos0 + t - run->row0, at = pos % BE_PAGE;
+    const uint8_t *page = run->pages[pos / BE_PAGE];
     for (int h = 0; h < a->n_kv_head; h++) {
-        w->k->to_f16(w->run->k_pages[page] + ((int64_t)h * BE_PAGE + at) * a->d,
-                     w->key + t * a->n_kv_head * a->d + (int64_t)h * a->d, a->d);
-        w->k->to_f16(w->run->v_pages[page] + ((int64_t)h * BE_PAGE + at) * a->dv,
-                     w->val + t * a->n_kv_head * a->dv + (int64_t)h * a->dv, a->dv);
+        w->k->to_f16(be_page_k(a, page, h) + at * a->d, w->key + (t * a->n_kv_head + h) * a->d, a->d);
+        w->k->to_f16(be_page_v(a, page, h) + at * a->dv, w->val + (t * a->n_kv_head + h) * a->dv, a->dv);
     }
 }
 
@@ -28,18 +28,18 @@ static void write_piece(void *arg, int64_t i)
 {
     const struct write_job *w = arg;
     int64_t end = (i + 1) * w->per_piece;
-    for (int64_t t = i * w->per_piece; t < end && t < w->run->n_rows; t++)
+    for (int64_t t = i * w->per_piece; t < end && t < w->rows->T; t++)
         write_row(w, t);
 }
 
-void be_kv_write(struct be *b, const struct be_attn *a, const struct be_attn_run *run, const float *k,
-                 const float *v)
+void cpu_kv_write(struct be *b, const struct be_attn *a, const struct be_rows *rows, const float *k,
+                  const float *v)
 {
-    struct write_job w = {.k = b->k, .a = a, .run = run, .key = k, .val = v};
-    if (run->n_rows <= 0)
+    struct write_job w = {.k = b->k, .a = a, .rows = rows, .key = k, .val = v};
+    if (rows->T <= 0)
         return;
-    int64_t n = be_pieces(b, run->n_rows, run->n_rows * a->n_kv_head * (a->d + a->dv) / 8);
-    w.per_piece = (run->n_rows + n - 1) / n;
+    int64_t n = be_pieces(b, rows->T, rows->T * a->n_kv_head * (a->d + a->dv) / 8);
+    w.per_piece = (rows->T + n - 1) / n;
     be_pool_run(b->pool, write_piece, &w, n);
 }
 
@@ -83,15 +83,16 @@ static void attn_piece(void *arg, int64_t i)
         .group = group,
         .pos0 = r->pos0 + (int32_t)first,
         .kv_head = kv_head,
-        .k_pages = r->k_pages,
-        .v_pages = r->v_pages,
+        .pages = r->pages,
     };
     j->k->attn(&t);
 }
 
-void be_attention(struct be *b, float *out, const float *q, const struct be_attn *a,
-                  const struct be_attn_run *runs, int n_runs)
+void cpu_attention(struct be *b, float *out, const float *q, const struct be_attn *a,
+                   const struct be_rows *rows)
 {
+    const struct be_attn_run *runs = rows->runs;
+    int n_runs = rows->n_runs;
     int group = a->n_head / a->n_kv_head;
     assert(a->n_head % a->n_kv_head == 0 && group <= BE_ATTN_TILE && a->d <= BE_ATTN_MAX_D &&
            a->dv <= BE_ATTN_MAX_D);

@@ -63,6 +63,7 @@ int be_new(struct be **out, struct be_pool *pool, int simd, struct vt_err *err)
     struct be *b = calloc(1, sizeof *b);
     if (b == NULL)
         return vt_fail(err, VT_E_NOMEM, "no memory for the CPU backend");
+    b->ops = cpu_table();
     b->k = kernels_of(simd < 0 ? best : (enum be_simd)simd);
     b->pool = pool;
     *out = b;
@@ -86,6 +87,8 @@ void be_free(struct be *b)
 {
     if (b == NULL)
         return;
+    if (b->device != NULL)
+        b->ops->fini(b);
     free_scratch(b);
     free(b);
 }
@@ -100,7 +103,7 @@ static void *lines(int64_t n, size_t size)
     return aligned_alloc(64, ((size_t)n * size + 63) / 64 * 64);
 }
 
-int be_reserve(struct be *b, int64_t max_rows, int64_t max_in, struct vt_err *err)
+int cpu_reserve(struct be *b, int64_t max_rows, int64_t max_in, struct vt_err *err)
 {
     max_rows = max_rows > b->max_rows ? max_rows : b->max_rows;
     max_in = max_in > b->max_in ? max_in : b->max_in;
@@ -128,7 +131,7 @@ int be_reserve(struct be *b, int64_t max_rows, int64_t max_in, struct vt_err *er
 void be_need(struct be *b, int64_t rows, int64_t n)
 {
     struct vt_err err;
-    if (be_reserve(b, rows, n, &err) < 0) {
+    if (cpu_reserve(b, rows, n, &err) < 0) {
         fprintf(stderr, "%s\n", err.text);
         abort();
     }

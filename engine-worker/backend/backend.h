@@ -10,7 +10,8 @@
  * a hope.)
  *
  * Ops are called from one thread and spread over the pool themselves. They do not allocate, except through
- * scratch that be_new sized. */
+ * scratch that be_reserve sized. A GPU's backend has the same operations on memory of its own (ops.h); its sums are within the
+ * bounds that its tests state, and of the law it keeps what cuda/cu.h says. */
 #ifndef BACKEND_H
 #define BACKEND_H
 
@@ -42,6 +43,7 @@ int be_new(struct be **out, struct be_pool *pool, int simd, struct vt_err *err);
 void be_free(struct be *b);
 enum be_simd be_simd_of(const struct be *b);
 const char *be_simd_name(enum be_simd s); /* "avx2" */
+const char *be_name(const struct be *b);  /* of its instruction set, or "cuda" */
 /* Best level of this CPU. */
 enum be_simd be_simd_best(void);
 
@@ -50,12 +52,39 @@ struct be_weight {
     int64_t n_in, n_out; /* values per row, rows */
     const void *data;    /* [n_out][row bytes] */
 };
-/* True when be_matmul can read the type. */
+/* True when be_matmul can read the type on this processor. */
 bool be_type_ok(uint32_t type);
 
 /* Prepares scratch so that no later call with up to max_rows rows and rows of up to max_in values allocates.
  */
 int be_reserve(struct be *b, int64_t max_rows, int64_t max_in, struct vt_err *err);
+
+/* ---- memory ----
+ *
+ * All that an operation reads or writes lies in memory of the backend: of this process, or of the GPU. Operations and the
+ * functions here take effect in the order of their calls. After a failure of the GPU they do nothing any more, and
+ * be_read and be_sync tell it: then the process has to end. */
+
+bool be_host(const struct be *b); /* the memory is that of this process */
+/* Zeroed; pages cost nothing before they are touched, on this processor. VT_E_NOMEM, VT_E_DEVICE_MEM. */
+int be_alloc(struct be *b, void **out, size_t bytes, struct vt_err *err);
+void be_release(struct be *b, void *p, size_t bytes); /* NULL is fine; bytes as allocated */
+void be_write(struct be *b, void *dst, const void *src,
+              size_t bytes); /* src is of this process and may change at once */
+void be_copy(struct be *b, void *dst, const void *src, size_t bytes);
+void be_zero(struct be *b, void *dst, size_t bytes);
+/* dst is of this process. Waits for the operations before. */
+int be_read(struct be *b, void *dst, const void *src, size_t bytes, struct vt_err *err);
+/* The same for what no queued operation writes: does not wait for those, and any thread may call it. */
+int be_fetch(struct be *b, void *dst, const void *src, size_t bytes, struct vt_err *err);
+int be_sync(struct be *b, struct vt_err *err); /* waits for all that is queued */
+
+/* A weight of n parts of one shape (w[0..n-1], of this process), as the backend wants it; its memory is be_release's, with
+ * the bytes that be_weight_bytes tells. VT_E_CAPABILITY: a type that this backend cannot read. */
+int be_upload(struct be *b, struct be_weight *out, const struct be_weight *w, int n, struct vt_err *err);
+size_t be_weight_bytes(const struct be *b, const struct be_weight *w, int n);
+
+/* ---- rows ---- */
 
 /* y[T][n_out] = x[T][n_in] · Wᵀ. y must not overlap x. */
 void be_matmul(struct be *b, float *y, const struct be_weight *w, const float *x, int64_t T);
@@ -63,11 +92,18 @@ void be_matmul(struct be *b, float *y, const struct be_weight *w, const float *x
 void be_matmul_n(struct be *b, float *const *y, const struct be_weight *const *w, int n, const float *x,
                  int64_t T);
 
-/* out[n] = row `row` of w, dequantized exactly. */
+/* out[T][n_in] = rows ids[T] of w, dequantized exactly. */
+void be_get_rows(struct be *b, float *out, const struct be_weight *w, const uint32_t *ids, int64_t T);
+/* The same for one row; on this processor only. */
 void be_get_row(struct be *b, float *out, const struct be_weight *w, int64_t row);
 /* Dequantizes n values of a type; the reference for all others. */
 void be_dequant(uint32_t type, const void *src, float *dst, int64_t n);
 
+/* y[t][y_stride], its first n values, = x[t][x_stride]. */
+void be_copy_rows(struct be *b, float *y, int64_t y_stride, const float *x, int64_t x_stride, int64_t T,
+                  int64_t n);
+/* y[t][n] = x[rows[t]][n]; rows [T] in the backend's memory. */
+void be_pick_rows(struct be *b, float *y, const float *x, const int32_t *rows, int64_t T, int64_t n);
 /* y = x / sqrt(mean(x²) + eps) * w, per row; y may be x. w: [n]. */
 void be_rmsnorm(struct be *b, float *y, const float *x, const float *w, int64_t T, int64_t n, float eps);
 /* y[T][n] += x[T][n] */
@@ -103,27 +139,35 @@ void be_rope(struct be *b, float *x, int64_t T, int64_t row_stride, int n_head, 
 #define BE_ATTN_MAX_D     512 /* largest head */
 #define BE_ATTN_GROUP_MAX 32  /* most query heads of one KV head */
 
-/* K page of one layer: f16 [n_kv_head][BE_PAGE][d]; V page: f16 [n_kv_head][BE_PAGE][dv]. */
+/* One layer's part of a page: K as f16 [n_kv_head][BE_PAGE][d] at byte k_at, V as f16 [n_kv_head][BE_PAGE][dv] at v_at. */
 struct be_attn {
     int n_head, n_kv_head, d, dv;
+    uint64_t k_at, v_at;
     float scale;
     int32_t window; /* sliding window in tokens, 0 = none */
     float softcap;  /* 0 = none */
 };
 /* One run of consecutive query rows of one sequence. */
 struct be_attn_run {
-    int64_t row0, n_rows;     /* rows of the batch */
-    int32_t pos0;             /* position of the first row */
-    uint16_t *const *k_pages; /* [pages] of this sequence and layer */
-    uint16_t *const *v_pages;
+    int64_t row0, n_rows;  /* rows of the batch */
+    int32_t pos0;          /* position of the first row */
+    uint8_t *const *pages; /* of this sequence, for all layers; those that no row sees need not be there */
 };
-/* Writes K and V rows (float) of a run into its pages, as f16. k: [T][n_kv_head*d], v: [T][n_kv_head*dv]. */
-void be_kv_write(struct be *b, const struct be_attn *a, const struct be_attn_run *run, const float *k,
+/* Where the rows of a batch belong. The arrays are in the backend's memory; every row is of one run. */
+struct be_rows {
+    int64_t T;
+    int n_runs;
+    int32_t max_pos;        /* the highest position */
+    const int32_t *pos;     /* [T] */
+    const int32_t *row_run; /* [T] */
+    const struct be_attn_run *runs;
+};
+/* Writes K and V rows (float) into their pages, as f16. k: [T][n_kv_head*d], v: [T][n_kv_head*dv]. */
+void be_kv_write(struct be *b, const struct be_attn *a, const struct be_rows *rows, const float *k,
                  const float *v);
-/* out[T][n_head*dv]; q: [T][n_head*d] (already roped). Causal: row at position p sees keys 0..p. All runs in
- * one call. */
+/* out[T][n_head*dv]; q: [T][n_head*d] (already roped). Causal: row at position p sees keys 0..p. */
 void be_attention(struct be *b, float *out, const float *q, const struct be_attn *a,
-                  const struct be_attn_run *runs, int n_runs);
+                  const struct be_rows *rows);
 
 /* ---- gated delta net (Yang et al., "Gated Delta Networks", arXiv:2412.06464) ---- */
 
@@ -138,18 +182,19 @@ struct be_delta {
     const float *conv_w;      /* [cd][conv_k], newest tap last; cd = 2*n_k*dk + n_v*dv */
     const float *dt_bias, *a; /* [n_v]; a is already -exp(A_log) */
     const float *norm_w;      /* [dv] */
+    size_t state_at;          /* first float of this layer's state within a sequence's */
 };
 /* State of one layer of one sequence: conv [conv_k-1][cd] oldest first, then S [n_v][dk][dv]; float32. */
 size_t be_delta_state_floats(const struct be_delta *d);
 struct be_delta_run {
     int64_t row0, n_rows;
-    float *state; /* be_delta_state_floats; read and written */
+    float *state; /* of all layers; this one's be_delta_state_floats from state_at on are read and written */
 };
 /* u [T][cd] (pre-convolution), z [T][n_v*dv], bt [T][n_v], at [T][n_v] → out [T][n_v*dv], gated and normed,
  * ready for ssm_out. Serial in time per sequence, so that chunking cannot change a bit. u may be overwritten.
  */
 void be_delta_net(struct be *b, float *out, const struct be_delta *d, float *u, const float *z,
-                  const float *bt, const float *at, const struct be_delta_run *runs, int n_runs);
+                  const float *bt, const float *at, const struct be_delta_run *runs, int n_runs, int64_t T);
 
 /* ---- mixture of experts (Shazeer et al., "Outrageously Large Neural Networks", arXiv:1701.06538) ----
  *
@@ -170,8 +215,9 @@ struct be_route {
 /* ids, w [T][n_used]: the chosen experts, the best first (the lower number on ties), and their weights. */
 void be_moe_route(struct be *b, int32_t *ids, float *w, const float *logits, const struct be_route *r,
                   int64_t T);
-/* Sorts pairs by expert, stable: pair p lies at row at[p]; rows first[e] … first[e + 1] - 1 belong to expert e. */
-void be_moe_sort(int32_t *at, int64_t first[BE_EXPERTS_MAX + 1], const int32_t *ids, const struct be_route *r,
+/* Sorts pairs by expert, stable: pair p lies at row at[p]; rows first[e] … first[e + 1] - 1 belong to expert e.
+ * first: [BE_EXPERTS_MAX + 1]. */
+void be_moe_sort(struct be *b, int32_t *at, int64_t *first, const int32_t *ids, const struct be_route *r,
                  int64_t T);
 /* y[at[p]] = x[p / n_used]: every pair's own copy of its row, in sorted order. */
 void be_moe_gather(struct be *b, float *y, const float *x, const int32_t *at, const struct be_route *r,
@@ -179,7 +225,7 @@ void be_moe_gather(struct be *b, float *y, const float *x, const int32_t *at, co
 /* For n (at most 2) weights of each expert: y[i][row] = x[row] · w[i][expert]ᵀ over sorted rows. All w[i][e] of one i
  * have one type and shape. x and y: [T * n_used] rows. */
 void be_moe_matmul(struct be *b, float *const *y, const struct be_weight *const *w, int n, const float *x,
-                   const int64_t *first, const struct be_route *r);
+                   const int64_t *first, const struct be_route *r, int64_t T);
 /* out[t] = Σ_j w[t][j] y[at[t * n_used + j]], best choice first. */
 void be_moe_combine(struct be *b, float *out, const float *y, const float *w, const int32_t *at,
                     const struct be_route *r, int64_t T, int64_t n);

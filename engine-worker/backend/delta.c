@@ -43,7 +43,7 @@ static void conv_piece(void *arg, int64_t i)
     int64_t c0 = i % j->conv_parts * CONV_CHANNELS,
             n = j->cd - c0 < CONV_CHANNELS ? j->cd - c0 : CONV_CHANNELS;
     j->k->conv(j->u + r->row0 * j->cd + c0, r->n_rows, j->cd, n, j->d->conv_w + c0 * j->d->conv_k,
-               j->d->conv_k, r->state + c0, j->cd);
+               j->d->conv_k, r->state + j->d->state_at + c0, j->cd);
 }
 
 static void unit_row(const struct job *j, int64_t t)
@@ -83,7 +83,7 @@ static void delta_piece(void *arg, int64_t i)
         .s_stride = d->dv,
         .dt_bias = d->dt_bias[h],
         .a = d->a[h],
-        .s = r->state + (d->conv_k - 1) * j->cd + (int64_t)h * d->dk * d->dv + c0,
+        .s = r->state + d->state_at + (d->conv_k - 1) * j->cd + (int64_t)h * d->dk * d->dv + c0,
     };
     j->k->delta(&p);
 }
@@ -134,8 +134,8 @@ static void run_pieces(struct be *b, struct job *j, void (*piece)(void *, int64_
         piece(j, i);
 }
 
-void be_delta_net(struct be *b, float *out, const struct be_delta *d, float *u, const float *z,
-                  const float *bt, const float *at, const struct be_delta_run *runs, int n_runs)
+void cpu_delta_net(struct be *b, float *out, const struct be_delta *d, float *u, const float *z,
+                   const float *bt, const float *at, const struct be_delta_run *runs, int n_runs, int64_t T)
 {
     assert(d->n_v_head % d->n_k_head == 0 && d->conv_k >= 1 && d->conv_k <= BE_CONV_MAX);
     struct job j = {.k = b->k,
@@ -147,10 +147,9 @@ void be_delta_net(struct be *b, float *out, const struct be_delta *d, float *u, 
                     .z = z,
                     .bt = bt,
                     .at = at,
-                    .cd = channels(d)};
-    for (int i = 0; i < n_runs; i++)
-        j.T += runs[i].n_rows;
-    if (j.T == 0)
+                    .cd = channels(d),
+                    .T = T};
+    if (T == 0)
         return;
     j.conv_parts = (j.cd + CONV_CHANNELS - 1) / CONV_CHANNELS;
     j.col_parts = (d->dv + BE_DELTA_LANES - 1) / BE_DELTA_LANES;

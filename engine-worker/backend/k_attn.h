@@ -219,7 +219,7 @@ static void one_page(const struct be_attn_tile *t, struct attn_work *w, int32_t 
     int from, to;
     if (!visible(t, w, page, &from, &to))
         return;
-    score_page(t, w, t->k_pages[page] + (int64_t)t->kv_head * BE_PAGE * a->d, from, to);
+    score_page(t, w, be_page_k(a, t->pages[page], t->kv_head), from, to);
     for (int q = 0; q < w->n; q++) {
         memset(w->o[q], 0, (size_t)(a->dv + W) * sizeof(float));
         if (w->from[q] < w->to[q])
@@ -230,7 +230,7 @@ static void one_page(const struct be_attn_tile *t, struct attn_work *w, int32_t 
         for (int i = w->to[q] > from ? w->to[q] : from; i < to; i++)
             w->p[q][i] = 0;
     }
-    value_page(t, w, t->v_pages[page] + (int64_t)t->kv_head * BE_PAGE * a->dv, from, to);
+    value_page(t, w, be_page_v(a, t->pages[page], t->kv_head), from, to);
     for (int q = 0; q < w->n; q++)
         if (w->from[q] < w->to[q])
             merge(w, q, max[q], sum[q], a->dv);

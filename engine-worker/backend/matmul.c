@@ -117,16 +117,11 @@ static void matmul_some(struct be *b, float *const *y, const struct be_weight *c
     be_pool_run(b->pool, matmul_piece, &j, (j.n_steps + j.per_piece - 1) / j.per_piece);
 }
 
-void be_matmul_n(struct be *b, float *const *y, const struct be_weight *const *w, int n, const float *x,
-                 int64_t T)
+void cpu_matmul_n(struct be *b, float *const *y, const struct be_weight *const *w, int n, const float *x,
+                  int64_t T)
 {
     for (int i = 0; i < n && T > 0; i += MAX_TOGETHER)
         matmul_some(b, y + i, w + i, n - i < MAX_TOGETHER ? n - i : MAX_TOGETHER, x, T);
-}
-
-void be_matmul(struct be *b, float *y, const struct be_weight *w, const float *x, int64_t T)
-{
-    be_matmul_n(b, &y, &w, 1, x, T);
 }
 
 void be_get_row(struct be *b, float *out, const struct be_weight *w, int64_t row)
@@ -134,4 +129,10 @@ void be_get_row(struct be *b, float *out, const struct be_weight *w, int64_t row
     assert(row >= 0 && row < w->n_out);
     be_dequant(w->type, (const uint8_t *)w->data + (size_t)row * ggml_row_bytes(w->type, (uint64_t)w->n_in),
                out, w->n_in);
+}
+
+void cpu_get_rows(struct be *b, float *out, const struct be_weight *w, const uint32_t *ids, int64_t T)
+{
+    for (int64_t t = 0; t < T; t++)
+        be_get_row(b, out + t * w->n_in, w, ids[t]);
 }

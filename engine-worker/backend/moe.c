@@ -92,8 +92,8 @@ static void route_piece(void *arg, int64_t i)
     }
 }
 
-void be_moe_route(struct be *b, int32_t *ids, float *w, const float *logits, const struct be_route *r,
-                  int64_t T)
+void cpu_moe_route(struct be *b, int32_t *ids, float *w, const float *logits, const struct be_route *r,
+                   int64_t T)
 {
     struct route_job j = {.r = r, .logits = logits, .ids = ids, .w = w, .T = T};
     assert(r->n_used >= 1 && r->n_used <= r->n_expert && r->n_expert <= BE_EXPERTS_MAX);
@@ -106,8 +106,8 @@ void be_moe_route(struct be *b, int32_t *ids, float *w, const float *logits, con
 
 /* ---- sorting ---- */
 
-void be_moe_sort(int32_t *at, int64_t first[BE_EXPERTS_MAX + 1], const int32_t *ids, const struct be_route *r,
-                 int64_t T)
+void cpu_moe_sort(struct be *b, int32_t *at, int64_t *first, const int32_t *ids, const struct be_route *r,
+                  int64_t T)
 {
     int64_t n = T * r->n_used, next[BE_EXPERTS_MAX];
     memset(first, 0, (size_t)(r->n_expert + 1) * sizeof *first);
@@ -162,15 +162,15 @@ static void run_rows(struct be *b, struct rows_job *j, void (*piece)(void *arg, 
     be_pool_run(b->pool, piece, j, n);
 }
 
-void be_moe_gather(struct be *b, float *y, const float *x, const int32_t *at, const struct be_route *r,
-                   int64_t T, int64_t n)
+void cpu_moe_gather(struct be *b, float *y, const float *x, const int32_t *at, const struct be_route *r,
+                    int64_t T, int64_t n)
 {
     struct rows_job j = {.r = r, .x = x, .y = y, .at = at, .T = T, .n = n};
     run_rows(b, &j, gather_piece);
 }
 
-void be_moe_combine(struct be *b, float *out, const float *y, const float *w, const int32_t *at,
-                    const struct be_route *r, int64_t T, int64_t n)
+void cpu_moe_combine(struct be *b, float *out, const float *y, const float *w, const int32_t *at,
+                     const struct be_route *r, int64_t T, int64_t n)
 {
     struct rows_job j = {.r = r, .x = y, .w = w, .y = out, .at = at, .T = T, .n = n};
     run_rows(b, &j, combine_piece);
@@ -223,13 +223,13 @@ static void expert_piece(void *arg, int64_t i)
         }
 }
 
-void be_moe_matmul(struct be *b, float *const *y, const struct be_weight *const *w, int n, const float *x,
-                   const int64_t *first, const struct be_route *r)
+void cpu_moe_matmul(struct be *b, float *const *y, const struct be_weight *const *w, int n, const float *x,
+                    const int64_t *first, const struct be_route *r, int64_t T)
 {
     struct expert_job j = {.b = b, .w = w, .y = y, .x = x, .first = first, .n = n, .n_expert = r->n_expert};
     bool want[BE_X_N] = {false};
     int64_t rows = first[r->n_expert], n_in = w[0]->n_in;
-    assert(n <= WEIGHTS && rows > 0);
+    assert(n <= WEIGHTS && rows > 0 && rows == T * r->n_used);
     for (int k = 0; k < n; k++) {
         assert(w[k]->n_in == n_in);
         want[be_type(w[k]->type)->xform] = true;

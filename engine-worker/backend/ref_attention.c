@@ -65,8 +65,8 @@ static void one_query(const struct be_attn_tile *t, const float *q, int32_t pos,
     for (int32_t page = first / BE_PAGE; page <= pos / BE_PAGE; page++) {
         int32_t base = page * BE_PAGE;
         int from = first > base ? first - base : 0, to = pos + 1 - base < BE_PAGE ? pos + 1 - base : BE_PAGE;
-        one_page(a, &acc, q, t->k_pages[page] + (int64_t)t->kv_head * BE_PAGE * a->d,
-                 t->v_pages[page] + (int64_t)t->kv_head * BE_PAGE * a->dv, from, to);
+        one_page(a, &acc, q, be_page_k(a, t->pages[page], t->kv_head),
+                 be_page_v(a, t->pages[page], t->kv_head), from, to);
     }
     for (int i = 0; i < a->dv; i++)
         out[i] = acc.o[i] / acc.sum;

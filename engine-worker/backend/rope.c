@@ -60,8 +60,8 @@ static void rope_piece(void *arg, int64_t i)
         rope_row(j, t);
 }
 
-void be_rope(struct be *b, float *x, int64_t T, int64_t row_stride, int n_head, int64_t head_stride,
-             const struct be_rope *r, const int32_t *pos)
+void cpu_rope(struct be *b, float *x, int64_t T, int64_t row_stride, int n_head, int64_t head_stride,
+              const struct be_rope *r, const int32_t *pos)
 {
     assert(r->n_rot % 2 == 0 && r->n_rot / 2 <= MAX_PAIRS);
     if (T <= 0)

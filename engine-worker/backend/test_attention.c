@@ -7,38 +7,42 @@ struct seq {
     struct be_attn a;
     int32_t len;
     float *q, *k, *v;
-    uint16_t *kp[MAX_PAGES], *vp[MAX_PAGES];
-    struct guard kg[MAX_PAGES], vg[MAX_PAGES];
+    uint8_t *pages[MAX_PAGES];
+    struct guard guard[MAX_PAGES];
 };
 
-static uint16_t *new_page(struct guard *g, int64_t n)
-{
-    *g = guard_new(NULL, (size_t)n * sizeof(uint16_t));
-    uint16_t *p = g->p;
-    for (int64_t i = 0; i < n; i++)
-        p[i] = 0x7e00;
-    return p;
-}
+/* A batch of up to two runs. */
+struct batch {
+    struct be_attn_run runs[2];
+    int32_t row_run[1024];
+    struct be_rows rows;
+};
 
 static void new_pages(struct seq *s)
 {
+    int64_t n = (int64_t)s->a.n_kv_head * BE_PAGE * (s->a.d + s->a.dv);
     for (int i = 0; i < MAX_PAGES; i++) {
-        s->kp[i] = new_page(&s->kg[i], (int64_t)s->a.n_kv_head * BE_PAGE * s->a.d);
-        s->vp[i] = new_page(&s->vg[i], (int64_t)s->a.n_kv_head * BE_PAGE * s->a.dv);
+        s->guard[i] = guard_new(NULL, (size_t)n * sizeof(uint16_t));
+        uint16_t *p = s->guard[i].p;
+        for (int64_t k = 0; k < n; k++)
+            p[k] = 0x7e00;
+        s->pages[i] = s->guard[i].p;
     }
 }
 
 static void free_pages(struct seq *s)
 {
-    for (int i = 0; i < MAX_PAGES; i++) {
-        guard_free(&s->kg[i]);
-        guard_free(&s->vg[i]);
-    }
+    for (int i = 0; i < MAX_PAGES; i++)
+        guard_free(&s->guard[i]);
 }
 
 static struct seq seq_new(struct be_attn a, int32_t len)
 {
     struct seq s = {.a = a, .len = len};
+    if (rng() & 1) /* either may be the one before the guard */
+        s.a.v_at = (uint64_t)a.n_kv_head * BE_PAGE * (uint64_t)a.d * sizeof(uint16_t);
+    else
+        s.a.k_at = (uint64_t)a.n_kv_head * BE_PAGE * (uint64_t)a.dv * sizeof(uint16_t);
     s.q = rng_floats((int64_t)len * a.n_head * a.d, 1.0f);
     s.k = rng_floats((int64_t)len * a.n_kv_head * a.d, 1.0f);
     s.v = rng_floats((int64_t)len * a.n_kv_head * a.dv, 1.0f);
@@ -56,13 +60,26 @@ static void seq_free(struct seq *s)
 
 static struct be_attn_run run_of(struct seq *s, int64_t row0, int32_t pos0, int64_t n)
 {
-    return (struct be_attn_run){.row0 = row0, .n_rows = n, .pos0 = pos0, .k_pages = s->kp, .v_pages = s->vp};
+    return (struct be_attn_run){.row0 = row0, .n_rows = n, .pos0 = pos0, .pages = s->pages};
+}
+
+static const struct be_rows *rows_of(struct batch *b, const struct be_attn_run *runs, int n_runs)
+{
+    b->rows = (struct be_rows){.n_runs = n_runs, .row_run = b->row_run, .runs = b->runs};
+    for (int i = 0; i < n_runs; i++) {
+        b->runs[i] = runs[i];
+        for (int64_t t = 0; t < runs[i].n_rows; t++)
+            b->row_run[b->rows.T++] = i;
+    }
+    assert_true(b->rows.T <= 1024);
+    return &b->rows;
 }
 
 static void write_rows(struct be *b, struct seq *s, int32_t pos0, int64_t n)
 {
+    struct batch batch;
     struct be_attn_run r = run_of(s, 0, pos0, n);
-    be_kv_write(b, &s->a, &r, s->k + (int64_t)pos0 * s->a.n_kv_head * s->a.d,
+    be_kv_write(b, &s->a, rows_of(&batch, &r, 1), s->k + (int64_t)pos0 * s->a.n_kv_head * s->a.d,
                 s->v + (int64_t)pos0 * s->a.n_kv_head * s->a.dv);
 }
 
@@ -122,8 +139,9 @@ static void against_double(void **state)
             float *out = malloc((size_t)(len * n_out) * sizeof *out);
             double want[256], mag;
             write_rows(r.b, &s, 0, len);
+            struct batch batch;
             struct be_attn_run run = run_of(&s, 0, 0, len);
-            be_attention(r.b, out, s.q, &s.a, &run, 1);
+            be_attention(r.b, out, s.q, &s.a, rows_of(&batch, &run, 1));
             for (int32_t p = 0; p < len; p += 1 + (int32_t)rng_below(5)) {
                 for (int h = 0; h < s.a.n_head; h++) {
                     double_row(&s, p, h, want, &mag);
@@ -157,8 +175,9 @@ static void chunks_and_neighbours_change_no_bit(void **state)
             new_pages(&chunked);
             write_rows(one.b, &s, 0, len);
             write_rows(one.b, &other, 0, 300);
+            struct batch batch;
             struct be_attn_run whole = run_of(&s, 0, 0, len);
-            be_attention(one.b, out, s.q, &s.a, &whole, 1);
+            be_attention(one.b, out, s.q, &s.a, rows_of(&batch, &whole, 1));
             for (int32_t p = 0; p < len; p += n) {
                 n = rng() & 1 ? 1 : 1 + (int32_t)rng_below(len - p);
                 int32_t beside = (int32_t)rng_below(40);
@@ -166,7 +185,7 @@ static void chunks_and_neighbours_change_no_bit(void **state)
                 memcpy(q2, other.q, (size_t)(beside * n_q) * sizeof *q2);
                 memcpy(q2 + beside * n_q, s.q + p * n_q, (size_t)(n * n_q) * sizeof *q2);
                 struct be_attn_run runs[2] = {run_of(&other, 0, 17, beside), run_of(&chunked, beside, p, n)};
-                be_attention(three.b, out2, q2, &s.a, runs, 2);
+                be_attention(three.b, out2, q2, &s.a, rows_of(&batch, runs, 2));
                 if (memcmp(out2 + beside * n_out, out + p * n_out, (size_t)(n * n_out) * sizeof *out) != 0)
                     fail_msg("%s shape %d: rows %d..%d differ when they come as a chunk beside %d others",
                              be_simd_name((enum be_simd)simd), k, p, p + n, beside);
@@ -196,8 +215,9 @@ static void large_scores(void **state)
         }
         float *out = malloc(600 * 16 * sizeof *out);
         write_rows(r.b, &s, 0, 600);
+        struct batch batch;
         struct be_attn_run run = run_of(&s, 0, 0, 600);
-        be_attention(r.b, out, s.q, &a, &run, 1);
+        be_attention(r.b, out, s.q, &s.a, rows_of(&batch, &run, 1));
         for (int p = 301; p < 600; p++)
             for (int c = 0; c < 16; c++)
                 assert_true(out[p * 16 + c] == be_f16_to_f32(be_f32_to_f16(s.v[301 * 16 + c])));

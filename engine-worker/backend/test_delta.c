@@ -136,7 +136,7 @@ static void against_double(void **state)
             float *st = calloc(be_delta_state_floats(&l.d), sizeof *st);
             struct be_delta_run run = {.row0 = 0, .n_rows = l.T, .state = st};
             in_double(&l, want);
-            be_delta_net(r.b, out, &l.d, l.u, l.z, l.bt, l.at, &run, 1);
+            be_delta_net(r.b, out, &l.d, l.u, l.z, l.bt, l.at, &run, 1, l.T);
             for (int64_t t = 0; t < l.T; t++) {
                 double mag = 0;
                 for (int64_t i = 0; i < n; i++)
@@ -176,7 +176,7 @@ static void chunks_and_neighbours_change_no_bit(void **state)
             float *bt = malloc((size_t)(120 * nv) * 4), *at = malloc((size_t)(120 * nv) * 4);
             memcpy(u, l.u, (size_t)(60 * l.cd) * 4);
             struct be_delta_run run = {.row0 = 0, .n_rows = 60, .state = whole};
-            be_delta_net(one.b, out, &l.d, u, l.z, l.bt, l.at, &run, 1);
+            be_delta_net(one.b, out, &l.d, u, l.z, l.bt, l.at, &run, 1, 60);
             for (int64_t p = 0, m; p < 60; p += m) {
                 m = rng() & 1 ? 1 : 1 + rng_below(60 - p);
                 int64_t beside = rng_below(30);
@@ -190,7 +190,7 @@ static void chunks_and_neighbours_change_no_bit(void **state)
                 copy_rows(at, l.at, beside, p, m, nv);
                 struct be_delta_run runs[2] = {{.row0 = 0, .n_rows = beside, .state = other},
                                                {.row0 = beside, .n_rows = m, .state = parts}};
-                be_delta_net(three.b, out2, &l.d, u, z, bt, at, runs, 2);
+                be_delta_net(three.b, out2, &l.d, u, z, bt, at, runs, 2, beside + m);
                 assert_memory_equal(out2 + beside * n, out + p * n, (size_t)(m * n) * 4);
             }
             assert_memory_equal(whole, parts, st_n * 4);

@@ -132,10 +132,10 @@ static void experts(struct be *b, const struct layer *l, const float *x, const f
     const struct be_weight *ws[] = {l->w[0], l->w[1]};
     float *ys[] = {y0, y1};
     be_moe_route(b, ids, w, logits, r, T);
-    be_moe_sort(at, first, ids, r, T);
+    be_moe_sort(b, at, first, ids, r, T);
     assert_int_equal(first[r->n_expert], pairs);
     be_moe_gather(b, xs, x, at, r, T, l->n_in);
-    be_moe_matmul(b, ys, ws, 2, xs, first, r);
+    be_moe_matmul(b, ys, ws, 2, xs, first, r, T);
     be_add(b, y0, y1, pairs, l->n_out);
     be_moe_combine(b, out, y0, w, at, r, T, l->n_out);
     free(ids);

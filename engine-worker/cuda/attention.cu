@@ -14,13 +14,14 @@ struct shape {
         groups; /* pages of a share; shares of a row; blocks that share the heads of a KV head */
 };
 
-__global__ void kv_write(struct be_attn a, const struct cu_attn_run *runs, const int32_t *row_run,
+__global__ void kv_write(struct be_attn a, const struct be_attn_run *runs, const int32_t *row_run,
                          const float *k, const float *v)
 {
     int64_t t = blockIdx.x;
-    const struct cu_attn_run r = runs[row_run[t]];
+    const struct be_attn_run r = runs[row_run[t]];
     int32_t pos = r.pos0 + (int32_t)(t - r.row0);
-    uint16_t *kp = r.k_pages[pos / BE_PAGE], *vp = r.v_pages[pos / BE_PAGE];
+    uint8_t *page = r.pages[pos / BE_PAGE];
+    uint16_t *kp = (uint16_t *)(page + a.k_at), *vp = (uint16_t *)(page + a.v_at);
     int at = pos % BE_PAGE;
     for (int i = threadIdx.x; i < a.n_kv_head * a.d; i += blockDim.x)
         kp[((int64_t)(i / a.d) * BE_PAGE + at) * a.d + i % a.d] =
@@ -30,12 +31,13 @@ __global__ void kv_write(struct be_attn a, const struct cu_attn_run *runs, const
             __half_as_ushort(__float2half_rn(v[t * a.n_kv_head * a.dv + i]));
 }
 
-void cu_kv_write(struct cu *c, const struct be_attn *a, const struct cu_attn_run *runs,
-                 const int32_t *row_run, const float *k, const float *v, int64_t T)
+void cu_kv_write(struct be *b, const struct be_attn *a, const struct be_rows *rows, const float *k,
+                 const float *v)
 {
-    if (c->failed != cudaSuccess || T == 0)
+    struct cu *c = cu_of(b);
+    if (!CU_READY(c, rows->T))
         return;
-    kv_write<<<(unsigned)T, 256, 0, c->stream>>>(*a, runs, row_run, k, v);
+    kv_write<<<(unsigned)rows->T, 256, 0, c->stream>>>(*a, rows->runs, rows->row_run, k, v);
     CU_LAUNCHED(c, "writing keys and values");
 }
 
@@ -52,7 +54,7 @@ static __device__ void load_rows(__half *to, int stride, const uint16_t *from, i
 /* CPT: output columns of a thread, dv / THREADS rounded up. */
 template <int CPT>
 __global__ void __launch_bounds__(THREADS) attend(float *partial, const float *q, struct shape s,
-                                                  const struct cu_attn_run *runs, const int32_t *row_run)
+                                                  const struct be_attn_run *runs, const int32_t *row_run)
 {
     const struct be_attn a = s.a;
     extern __shared__ __align__(16) unsigned char shared[];
@@ -65,7 +67,7 @@ __global__ void __launch_bounds__(THREADS) attend(float *partial, const float *q
     int64_t t = blockIdx.x;
     int kv = blockIdx.y / s.groups, h0 = blockIdx.y % s.groups * HEADS, share = blockIdx.z;
     int heads = group - h0 < HEADS ? group - h0 : HEADS;
-    const struct cu_attn_run r = runs[row_run[t]];
+    const struct be_attn_run r = runs[row_run[t]];
     int32_t pos = r.pos0 + (int32_t)(t - r.row0);
     int32_t first = a.window > 0 && pos >= a.window ? pos - a.window + 1 : 0;
     int32_t page0 = first / BE_PAGE + share * s.pages_each, page1 = page0 + s.pages_each;
@@ -84,8 +86,8 @@ __global__ void __launch_bounds__(THREADS) attend(float *partial, const float *q
     for (int32_t page = page0; page < page1; page++) {
         int base = page * BE_PAGE, from = first > base ? first - base : 0;
         int to = pos + 1 - base < BE_PAGE ? pos + 1 - base : BE_PAGE;
-        const uint16_t *kp = r.k_pages[page] + (int64_t)kv * BE_PAGE * a.d;
-        const uint16_t *vp = r.v_pages[page] + (int64_t)kv * BE_PAGE * a.dv;
+        const uint16_t *kp = (const uint16_t *)(r.pages[page] + a.k_at) + (int64_t)kv * BE_PAGE * a.d;
+        const uint16_t *vp = (const uint16_t *)(r.pages[page] + a.v_at) + (int64_t)kv * BE_PAGE * a.dv;
         for (int key0 = from / KEYS * KEYS; key0 < to; key0 += KEYS) {
             __syncthreads();
             load_rows(ks, sk, kp + (int64_t)key0 * a.d, KEYS, a.d);
@@ -175,7 +177,7 @@ __global__ void merge(float *out, const float *partial, int n_shares, int dv)
 }
 
 template <int CPT>
-static void launch(struct cu *c, const float *q, const struct shape *s, const struct cu_attn_run *runs,
+static void launch(struct cu *c, const float *q, const struct shape *s, const struct be_attn_run *runs,
                    const int32_t *row_run, int64_t T)
 {
     const struct be_attn *a = &s->a;
@@ -202,12 +204,14 @@ static struct shape plan(const struct cu *c, const struct be_attn *a, int64_t T,
     return s;
 }
 
-void cu_attention(struct cu *c, float *out, const float *q, const struct be_attn *a,
-                  const struct cu_attn_run *runs, const int32_t *row_run, int64_t T, int32_t max_pos)
+void cu_attention(struct be *b, float *out, const float *q, const struct be_attn *a,
+                  const struct be_rows *rows)
 {
-    if (c->failed != cudaSuccess || T == 0)
+    struct cu *c = cu_of(b);
+    int64_t T = rows->T;
+    if (!CU_READY(c, T))
         return;
-    struct shape s = plan(c, a, T, max_pos);
+    struct shape s = plan(c, a, T, rows->max_pos);
     size_t need = (size_t)(T * a->n_head * s.n_shares) * (size_t)(a->dv + 2);
     if (need > c->partial_floats) {
         cu_ok(c, cudaStreamSynchronize(c->stream), "attention");
@@ -219,11 +223,11 @@ void cu_attention(struct cu *c, float *out, const float *q, const struct be_attn
         c->partial_floats = need;
     }
     if (a->dv <= THREADS)
-        launch<1>(c, q, &s, runs, row_run, T);
+        launch<1>(c, q, &s, rows->runs, rows->row_run, T);
     else if (a->dv <= 2 * THREADS)
-        launch<2>(c, q, &s, runs, row_run, T);
+        launch<2>(c, q, &s, rows->runs, rows->row_run, T);
     else
-        launch<4>(c, q, &s, runs, row_run, T);
+        launch<4>(c, q, &s, rows->runs, rows->row_run, T);
     merge<<<(unsigned)(T * a->n_head), 128, 0, c->stream>>>(out, c->partial, s.n_shares, a->dv);
     CU_LAUNCHED(c, "attention");
 }

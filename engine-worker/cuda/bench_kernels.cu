@@ -15,26 +15,27 @@ static int by_size(const void *a, const void *b)
 }
 
 /* Median milliseconds of fn(i). */
-template <typename F> static float time_ms(struct cu *c, int per, F fn)
+template <typename F> static float time_ms(struct be *b, int per, F fn)
 {
+    struct cu *c = cu_of(b);
     float ms[REPEATS];
-    cudaEvent_t a, b;
+    cudaEvent_t a, z;
     cudaEventCreate(&a);
-    cudaEventCreate(&b);
+    cudaEventCreate(&z);
     for (int i = 0; i < 3; i++)
         fn(i);
     for (int r = 0; r < REPEATS; r++) {
         cudaEventRecord(a, c->stream);
         for (int i = 0; i < per; i++)
             fn(r * per + i);
-        cudaEventRecord(b, c->stream);
-        cudaEventSynchronize(b);
-        cudaEventElapsedTime(&ms[r], a, b);
+        cudaEventRecord(z, c->stream);
+        cudaEventSynchronize(z);
+        cudaEventElapsedTime(&ms[r], a, z);
         ms[r] /= (float)per;
     }
     qsort(ms, REPEATS, sizeof *ms, by_size);
     cudaEventDestroy(a);
-    cudaEventDestroy(b);
+    cudaEventDestroy(z);
     return ms[REPEATS / 2];
 }
 
@@ -44,22 +45,21 @@ static void die(const struct vt_err *err)
     exit(1);
 }
 
-static double copy_bandwidth(struct cu *c)
+static double copy_bandwidth(struct be *g)
 {
     size_t n = (size_t)2 << 30;
-    void *a, *b;
+    void *from, *to;
     struct vt_err err;
-    if (cu_alloc(c, &a, n, &err) < 0 || cu_alloc(c, &b, n, &err) < 0)
+    if (be_alloc(g, &from, n, &err) < 0 || be_alloc(g, &to, n, &err) < 0)
         die(&err);
-    cu_zero(c, a, n);
-    float ms = time_ms(c, 1, [&](int) { cu_copy(c, b, a, n); });
-    cu_release(c, a);
-    cu_release(c, b);
+    float ms = time_ms(g, 1, [&](int) { be_copy(g, to, from, n); });
+    be_release(g, from, n);
+    be_release(g, to, n);
     return 2 * (double)n / ms / 1e6;
 }
 
 /* Random bytes with finite scales are made on the device by copying one random block stream. */
-static void weight(struct cu *c, struct cu_weight *w, uint32_t type, int64_t n_in, int64_t n_out)
+static void weight(struct be *g, struct be_weight *w, uint32_t type, int64_t n_in, int64_t n_out)
 {
     struct vt_err err;
     size_t n = ggml_row_bytes(type, (uint64_t)n_in) * (size_t)n_out;
@@ -72,7 +72,7 @@ static void weight(struct cu *c, struct cu_weight *w, uint32_t type, int64_t n_i
         bytes[i] = (uint8_t)(x & 0x3b); /* no f16 of such bytes is infinite or NaN */
     }
     struct be_weight h = {type, n_in, n_out, bytes};
-    if (cu_weight_new(c, w, &h, &err) < 0)
+    if (be_upload(g, w, &h, 1, &err) < 0)
         die(&err);
     free(bytes);
 }
@@ -85,16 +85,17 @@ static const struct {
 
 extern "C" int bench_cuda(void)
 {
-    struct cu *c;
+    struct be *g;
     struct vt_err err;
-    struct cu_facts f;
-    if (cu_count() == 0) {
+    struct gpu_facts f;
+    if (vitriol_gpu.count() == 0) {
         fprintf(stderr, "there is no GPU\n");
         return 77;
     }
-    if (cu_facts(&f, 0, &err) < 0 || cu_new(&c, 0, 2048, 16384, &err) < 0)
+    if (vitriol_gpu.facts(&f, 0, &err) < 0 || vitriol_gpu.backend(&g, 0, &err) < 0 ||
+        be_reserve(g, 2048, 16384, &err) < 0)
         die(&err);
-    double copy = copy_bandwidth(c);
+    double copy = copy_bandwidth(g);
     printf("%s, sm_%d, %d multiprocessors; copy %.0f GB/s (read and written)\n\n", f.name, f.sm,
            f.multiprocessors, copy);
     printf("| matmul | shape | rows | us | GB/s of weights | of copy | TFLOP/s "
@@ -103,40 +104,41 @@ extern "C" int bench_cuda(void)
     static const int64_t rows[] = {1, 2, 4, 8, 32, 512, 2048};
     for (auto &t : types)
         for (auto &s : shape) {
-            struct cu_weight w[24];
-            size_t bytes = cu_weight_bytes(t.type, s[0], s[1]);
+            struct be_weight w[24];
+            const struct be_weight shape_of = {t.type, s[0], s[1], NULL};
+            size_t bytes = be_weight_bytes(g, &shape_of, 1);
             int n = (int)(((size_t)300 << 20) / bytes) + 1;
             n = n > 24 ? 24 : n;
             for (int i = 0; i < n; i++)
-                if (i == 0)
-                    weight(c, &w[i], t.type, s[0], s[1]);
-                else {
+                if (i == 0) {
+                    weight(g, &w[i], t.type, s[0], s[1]);
+                } else {
+                    void *p;
                     w[i] = w[0];
-                    if (cu_alloc(c, &w[i].memory, bytes, &err) < 0)
+                    if (be_alloc(g, &p, bytes, &err) < 0)
                         die(&err);
-                    cu_copy(c, w[i].memory, w[0].memory, bytes);
-                    for (int k = 0; k < 4; k++)
-                        w[i].plane[k] = (uint8_t *)w[i].memory + (w[0].plane[k] - (uint8_t *)w[0].memory);
+                    be_copy(g, p, w[0].data, bytes);
+                    w[i].data = p;
                 }
             float *x, *y;
-            if (cu_alloc(c, (void **)&x, 2048 * s[0] * 4, &err) < 0 ||
-                cu_alloc(c, (void **)&y, 2048 * s[1] * 4, &err) < 0)
+            if (be_alloc(g, (void **)&x, 2048 * s[0] * 4, &err) < 0 ||
+                be_alloc(g, (void **)&y, 2048 * s[1] * 4, &err) < 0)
                 die(&err);
             float *hx = (float *)malloc(2048 * s[0] * 4);
             for (int64_t i = 0; i < 2048 * s[0]; i++)
                 hx[i] = (float)(i * 2654435761u % 1000) / 500 - 1;
-            cu_write(c, x, hx, 2048 * s[0] * 4);
+            be_write(g, x, hx, 2048 * s[0] * 4);
             free(hx);
             for (auto T : rows) {
-                float ms = time_ms(c, T > 32 ? 2 : n, [&](int i) { cu_matmul(c, y, &w[i % n], x, T); });
+                float ms = time_ms(g, T > 32 ? 2 : n, [&](int i) { be_matmul(g, y, &w[i % n], x, T); });
                 printf("| %s | %lld x %lld | %lld | %.1f | %.0f | %.0f %% | %.1f |\n", t.name,
                        (long long)s[0], (long long)s[1], (long long)T, 1000 * ms, (double)bytes / ms / 1e6,
                        100 * (double)bytes / ms / 1e6 / copy, 2e-9 * (double)(T * s[0]) * (double)s[1] / ms);
             }
             for (int i = 0; i < n; i++)
-                cu_weight_free(c, &w[i]);
-            cu_release(c, x);
-            cu_release(c, y);
+                be_release(g, (void *)w[i].data, bytes);
+            be_release(g, x, 0);
+            be_release(g, y, 0);
         }
     printf("\n| attention | depth | rows | us | GB/s of keys and values | of copy "
            "|\n|---|---:|---:|---:|---:|---:|\n");
@@ -149,53 +151,42 @@ extern "C" int bench_cuda(void)
             a.d = a.dv = 128;
             a.scale = 0.088f;
             int pages = depth / BE_PAGE;
-            size_t page = (size_t)a.n_kv_head * BE_PAGE * 128 * 2;
-            uint16_t *k, *v, **dtable;
-            if (cu_alloc(c, (void **)&k, page * pages * rows8, &err) < 0 ||
-                cu_alloc(c, (void **)&v, page * pages * rows8, &err) < 0)
+            a.v_at = (size_t)a.n_kv_head * BE_PAGE * 128 * 2;
+            size_t page = 2 * a.v_at, all = page * (size_t)(pages * rows8);
+            uint8_t *kv, **dtable, *table[32768 / BE_PAGE * 8];
+            struct be_attn_run runs[8], *dr;
+            int32_t row_run[8], *drow;
+            float *q, *out;
+            if (be_alloc(g, (void **)&kv, all, &err) < 0 ||
+                be_alloc(g, (void **)&dtable, sizeof table, &err) < 0 ||
+                be_alloc(g, (void **)&dr, sizeof runs, &err) < 0 ||
+                be_alloc(g, (void **)&drow, sizeof row_run, &err) < 0 ||
+                be_alloc(g, (void **)&q, 8 * 32 * 128 * 4, &err) < 0 ||
+                be_alloc(g, (void **)&out, 8 * 32 * 128 * 4, &err) < 0)
                 die(&err);
-            cu_zero(c, k, page * pages * rows8);
-            cu_zero(c, v, page * pages * rows8);
-            uint16_t **table = (uint16_t **)malloc(2 * sizeof *table * pages * rows8);
-            if (cu_alloc(c, (void **)&dtable, 2 * sizeof *table * pages * rows8, &err) < 0)
-                die(&err);
-            struct cu_attn_run runs[8];
-            int32_t row_run[8];
+            for (int p = 0; p < pages * rows8; p++)
+                table[p] = kv + page * (size_t)p;
             for (int r = 0; r < rows8; r++) {
-                for (int p = 0; p < pages; p++) {
-                    table[2 * r * pages + p] = k + page / 2 * (r * pages + p);
-                    table[(2 * r + 1) * pages + p] = v + page / 2 * (r * pages + p);
-                }
-                runs[r] = {r, 1, depth - 1, dtable + 2 * r * pages, dtable + (2 * r + 1) * pages};
+                runs[r] = {r, 1, depth - 1, dtable + r * pages};
                 row_run[r] = r;
             }
-            cu_write(c, dtable, table, 2 * sizeof *table * pages * rows8);
-            struct cu_attn_run *dr;
-            int32_t *drow;
-            float *q, *out;
-            if (cu_alloc(c, (void **)&dr, sizeof runs, &err) < 0 ||
-                cu_alloc(c, (void **)&drow, sizeof row_run, &err) < 0 ||
-                cu_alloc(c, (void **)&q, 8 * 32 * 128 * 4, &err) < 0 ||
-                cu_alloc(c, (void **)&out, 8 * 32 * 128 * 4, &err) < 0)
-                die(&err);
-            cu_zero(c, q, 8 * 32 * 128 * 4);
-            cu_write(c, dr, runs, sizeof runs);
-            cu_write(c, drow, row_run, sizeof row_run);
-            float ms = time_ms(c, 8, [&](int) { cu_attention(c, out, q, &a, dr, drow, rows8, depth - 1); });
-            double bytes = 2.0 * (double)page * pages * rows8;
+            be_write(g, dtable, table, sizeof table);
+            be_write(g, dr, runs, sizeof runs);
+            be_write(g, drow, row_run, sizeof row_run);
+            struct be_rows rows = {rows8, rows8, depth - 1, NULL, drow, dr};
+            float ms = time_ms(g, 8, [&](int) { be_attention(g, out, q, &a, &rows); });
+            double bytes = (double)all;
             printf("| 32 heads of 8, d 128 | %d | %d | %.1f | %.0f | %.0f %% |\n", depth, rows8, 1000 * ms,
                    bytes / ms / 1e6, 100 * bytes / ms / 1e6 / copy);
-            cu_release(c, k);
-            cu_release(c, v);
-            cu_release(c, dtable);
-            cu_release(c, dr);
-            cu_release(c, drow);
-            cu_release(c, q);
-            cu_release(c, out);
-            free(table);
+            be_release(g, kv, 0);
+            be_release(g, dtable, 0);
+            be_release(g, dr, 0);
+            be_release(g, drow, 0);
+            be_release(g, q, 0);
+            be_release(g, out, 0);
         }
-    if (cu_sync(c, &err) < 0)
+    if (be_sync(g, &err) < 0)
         die(&err);
-    cu_free(c);
+    be_free(g);
     return 0;
 }

@@ -15,6 +15,14 @@
 
 #include "cu_priv.cuh"
 
+/* A weight's planes. Where it has n parts, n_out is one part's rows, and the planes hold those of all. */
+struct cu_weight {
+    uint32_t type;
+    int64_t n_in, n_out;
+    const uint8_t *plane[4];
+};
+struct cu_weight cu_planes(const struct be_weight *w, int n);
+
 struct piece {
     int c[8];         /* int8 codes, four to a word: group 0 then group 1 */
     float d[2], m[2]; /* of the groups */

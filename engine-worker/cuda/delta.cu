@@ -3,18 +3,18 @@
 /* Gated delta net, serial in time per sequence as on the CPU: convolution over time, unit q and k, the recurrence, norm and
  * gate. Yang et al., arXiv:2412.06464. */
 
-__global__ void conv(float *u, struct be_delta d, int64_t cd, const struct cu_delta_run *runs)
+__global__ void conv(float *u, struct be_delta d, int64_t cd, const struct be_delta_run *runs)
 {
     int64_t c = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    const struct cu_delta_run r = runs[blockIdx.y];
+    const struct be_delta_run r = runs[blockIdx.y];
     if (c >= cd)
         return;
-    float past[BE_CONV_MAX], w[BE_CONV_MAX];
+    float *state = r.state + d.state_at, past[BE_CONV_MAX], w[BE_CONV_MAX];
     int taps = d.conv_k;
     for (int i = 0; i < taps; i++)
         w[i] = d.conv_w[c * taps + i];
     for (int i = 0; i + 1 < taps; i++)
-        past[i] = r.state[i * cd + c];
+        past[i] = state[i * cd + c];
     for (int64_t t = 0; t < r.n_rows; t++) {
         float *at = u + (r.row0 + t) * cd + c, v = 0;
         past[taps - 1] = *at;
@@ -25,7 +25,7 @@ __global__ void conv(float *u, struct be_delta d, int64_t cd, const struct cu_de
         *at = v / (1 + expf(-v));
     }
     for (int i = 0; i + 1 < taps; i++)
-        r.state[i * cd + c] = past[i];
+        state[i * cd + c] = past[i];
 }
 
 /* A warp for each head of q, then of k, of each row. */
@@ -46,13 +46,13 @@ __global__ void unit(float *u, struct be_delta d, int64_t cd, int64_t vectors)
 /* 32 columns of one head's state: four threads share a column, each holding dk / 4 of its rows in registers. */
 template <int ROWS>
 __global__ void __launch_bounds__(128) recur(float *out, const float *u, const float *bt, const float *at,
-                                             struct be_delta d, int64_t cd, const struct cu_delta_run *runs)
+                                             struct be_delta d, int64_t cd, const struct be_delta_run *runs)
 {
-    const struct cu_delta_run r = runs[blockIdx.z];
+    const struct be_delta_run r = runs[blockIdx.z];
     int h = blockIdx.y, part = threadIdx.x % 4, col = blockIdx.x * 32 + threadIdx.x / 4;
     int kh = d.grouped ? h / (d.n_v_head / d.n_k_head) : h % d.n_k_head;
     int64_t kd = (int64_t)d.n_k_head * d.dk;
-    float *state = r.state + (d.conv_k - 1) * cd + (int64_t)h * d.dk * d.dv + col, s[ROWS];
+    float *state = r.state + d.state_at + (d.conv_k - 1) * cd + (int64_t)h * d.dk * d.dv + col, s[ROWS];
     bool live = col < d.dv;
     __shared__ float q[4 * ROWS], k[4 * ROWS];
     for (int i = 0; i < ROWS; i++) {
@@ -112,11 +112,12 @@ __global__ void gated_norm(float *out, const float *z, struct be_delta d, int64_
     }
 }
 
-void cu_delta_net(struct cu *c, float *out, const struct be_delta *d, float *u, const float *z,
-                  const float *bt, const float *at, const struct cu_delta_run *runs, int n_runs, int64_t T)
+void cu_delta_net(struct be *b, float *out, const struct be_delta *d, float *u, const float *z,
+                  const float *bt, const float *at, const struct be_delta_run *runs, int n_runs, int64_t T)
 {
     int64_t cd = 2 * (int64_t)d->n_k_head * d->dk + (int64_t)d->n_v_head * d->dv;
-    if (c->failed != cudaSuccess || T == 0)
+    struct cu *c = cu_of(b);
+    if (!CU_READY(c, T))
         return;
     conv<<<dim3((unsigned)((cd + 127) / 128), (unsigned)n_runs), 128, 0, c->stream>>>(u, *d, cd, runs);
     int64_t vectors = T * 2 * d->n_k_head;

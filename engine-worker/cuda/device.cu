@@ -1,10 +1,11 @@
+#include "build_id.h"
 #include "cu_priv.cuh"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-int cu_count(void)
+static int cu_count(void)
 {
     int n = 0;
     if (cudaGetDeviceCount(&n) != cudaSuccess) {
@@ -20,7 +21,7 @@ static int lost(struct vt_err *err, int device, cudaError_t e, const char *what)
                    device, what, cudaGetErrorString(e));
 }
 
-int cu_facts(struct cu_facts *out, int device, struct vt_err *err)
+static int cu_facts(struct gpu_facts *out, int device, struct vt_err *err)
 {
     struct cudaDeviceProp p;
     size_t free_bytes, total;
@@ -45,63 +46,16 @@ int cu_facts(struct cu_facts *out, int device, struct vt_err *err)
     return 0;
 }
 
-static int64_t up(int64_t n, int64_t to)
+int cu_alloc(struct be *b, void **out, size_t bytes, struct vt_err *err)
 {
-    return (n + to - 1) / to * to;
-}
-
-int cu_new(struct cu **out, int device, int64_t max_rows, int64_t max_in, struct vt_err *err)
-{
-    struct cu_facts facts;
-    if (cu_facts(&facts, device, err) < 0)
-        return -1;
-    struct cu *c = (struct cu *)calloc(1, sizeof *c);
-    if (!c)
-        return vt_fail(err, VT_E_NOMEM, "out of memory for GPU %d", device);
-    c->device = device;
-    c->sm = facts.sm;
-    c->multiprocessors = facts.multiprocessors;
-    c->max_rows = max_rows;
-    c->max_in = up(max_in, 128);
-    size_t values = (size_t)(max_rows * c->max_in);
-    cudaError_t e = cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking);
-    if (e != cudaSuccess) {
-        lost(err, device, e, "a stream");
-        free(c);
-        return -1;
-    }
-    if (cu_alloc(c, (void **)&c->xq, values, err) < 0 ||
-        cu_alloc(c, (void **)&c->xd, values / 32 * sizeof(float), err) < 0 ||
-        cu_alloc(c, (void **)&c->xs, values / 16 * sizeof(float), err) < 0 ||
-        cu_alloc(c, (void **)&c->xh, values * sizeof(__half), err) < 0 ||
-        cu_alloc(c, (void **)&c->xn, (size_t)max_rows * sizeof(float), err) < 0) {
-        cu_free(c);
-        return -1;
-    }
-    *out = c;
-    return 0;
-}
-
-void cu_free(struct cu *c)
-{
-    if (!c)
-        return;
-    cudaStreamSynchronize(c->stream);
-    cudaFree(c->xq);
-    cudaFree(c->xd);
-    cudaFree(c->xs);
-    cudaFree(c->xh);
-    cudaFree(c->xn);
-    cudaFree(c->partial);
-    cudaStreamDestroy(c->stream);
-    free(c);
-}
-
-int cu_alloc(struct cu *c, void **out, size_t bytes, struct vt_err *err)
-{
+    struct cu *c = cu_of(b);
     size_t free_bytes = 0, total = 0;
     *out = NULL;
-    cudaError_t e = cudaMalloc(out, bytes > 0 ? bytes : 1);
+    if (bytes == 0)
+        return 0;
+    cudaError_t e = cudaMalloc(out, bytes);
+    if (e == cudaSuccess)
+        e = cudaMemsetAsync(*out, 0, bytes, c->stream);
     if (e == cudaSuccess)
         return 0;
     *out = NULL;
@@ -113,41 +67,183 @@ int cu_alloc(struct cu *c, void **out, size_t bytes, struct vt_err *err)
                    c->device, (double)bytes / 1048576, (double)free_bytes / 1048576, (double)total / 1048576);
 }
 
-void cu_release(struct cu *c, void *p)
+void cu_release(struct be *b, void *p, size_t)
 {
     if (p)
-        cu_ok(c, cudaFree(p), "free");
+        cu_ok(cu_of(b), cudaFree(p), "free");
 }
 
 /* Pageable memory: the call returns once the bytes are in the driver's own buffer. */
-void cu_write(struct cu *c, void *dst, const void *host, size_t bytes)
+static void cu_write(struct be *b, void *dst, const void *src, size_t bytes)
 {
-    if (c->failed == cudaSuccess && bytes > 0)
-        cu_ok(c, cudaMemcpyAsync(dst, host, bytes, cudaMemcpyHostToDevice, c->stream), "write");
+    struct cu *c = cu_of(b);
+    if (CU_READY(c, bytes))
+        cu_ok(c, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyHostToDevice, c->stream), "write");
 }
 
-void cu_copy(struct cu *c, void *dst, const void *src, size_t bytes)
+static void cu_copy(struct be *b, void *dst, const void *src, size_t bytes)
 {
-    if (c->failed == cudaSuccess && bytes > 0)
+    struct cu *c = cu_of(b);
+    if (CU_READY(c, bytes))
         cu_ok(c, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice, c->stream), "copy");
 }
 
-void cu_zero(struct cu *c, void *dst, size_t bytes)
+static void cu_zero(struct be *b, void *dst, size_t bytes)
 {
-    if (c->failed == cudaSuccess && bytes > 0)
+    struct cu *c = cu_of(b);
+    if (CU_READY(c, bytes))
         cu_ok(c, cudaMemsetAsync(dst, 0, bytes, c->stream), "zero");
 }
 
-int cu_sync(struct cu *c, struct vt_err *err)
+int cu_sync(struct be *b, struct vt_err *err)
 {
+    struct cu *c = cu_of(b);
     if (c->failed == cudaSuccess)
         cu_ok(c, cudaStreamSynchronize(c->stream), "wait");
     return c->failed == cudaSuccess ? 0 : lost(err, c->device, c->failed, c->where);
 }
 
-int cu_read(struct cu *c, void *host, const void *src, size_t bytes, struct vt_err *err)
+static int cu_read(struct be *b, void *dst, const void *src, size_t bytes, struct vt_err *err)
 {
-    if (c->failed == cudaSuccess && bytes > 0)
-        cu_ok(c, cudaMemcpyAsync(host, src, bytes, cudaMemcpyDeviceToHost, c->stream), "read");
-    return cu_sync(c, err);
+    struct cu *c = cu_of(b);
+    if (CU_READY(c, bytes))
+        cu_ok(c, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToHost, c->stream), "read");
+    return cu_sync(b, err);
 }
+
+static int cu_fetch(struct be *b, void *dst, const void *src, size_t bytes, struct vt_err *err)
+{
+    const struct cu *c = cu_of(b);
+    cudaError_t e =
+        bytes == 0 ? cudaSuccess : cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToHost, c->reads);
+    if (e == cudaSuccess)
+        e = cudaStreamSynchronize(c->reads);
+    return e == cudaSuccess ? 0 : lost(err, c->device, e, "fetch");
+}
+
+/* ---- the backend ---- */
+
+static void free_scratch(struct be *b)
+{
+    struct cu *c = cu_of(b);
+    void *all[] = {c->xq, c->xd, c->xs, c->xh, c->xn};
+    for (void *p : all)
+        cu_release(b, p, 0);
+    c->xq = NULL;
+    c->xd = c->xs = c->xn = NULL;
+    c->xh = NULL;
+    c->max_rows = c->max_in = 0;
+}
+
+static int cu_reserve(struct be *b, int64_t max_rows, int64_t max_in, struct vt_err *err)
+{
+    struct cu *c = cu_of(b);
+    max_in = (max_in + 127) / 128 * 128;
+    max_rows = max_rows > c->max_rows ? max_rows : c->max_rows;
+    max_in = max_in > c->max_in ? max_in : c->max_in;
+    if (max_rows == c->max_rows && max_in == c->max_in)
+        return 0;
+    if (cu_sync(b, err) < 0)
+        return -1;
+    free_scratch(b);
+    size_t values = (size_t)(max_rows * max_in);
+    if (cu_alloc(b, (void **)&c->xq, values, err) < 0 ||
+        cu_alloc(b, (void **)&c->xd, values / 32 * sizeof(float), err) < 0 ||
+        cu_alloc(b, (void **)&c->xs, values / 16 * sizeof(float), err) < 0 ||
+        cu_alloc(b, (void **)&c->xh, values * sizeof(__half), err) < 0 ||
+        cu_alloc(b, (void **)&c->xn, (size_t)max_rows * sizeof(float), err) < 0) {
+        free_scratch(b);
+        return vt_fail_prefix(err, "activations of %lld rows", (long long)max_rows);
+    }
+    c->max_rows = max_rows;
+    c->max_in = max_in;
+    return 0;
+}
+
+static void cu_fini(struct be *b)
+{
+    struct cu *c = cu_of(b);
+    if (c->stream)
+        cudaStreamSynchronize(c->stream);
+    free_scratch(b);
+    cudaFree(c->partial);
+    cudaFree(c->expert_tiles);
+    if (c->stream)
+        cudaStreamDestroy(c->stream);
+    if (c->reads)
+        cudaStreamDestroy(c->reads);
+    free(c);
+}
+
+static struct be_ops table()
+{
+    struct be_ops o = {};
+    o.name = "cuda";
+    o.matmul_n = cu_matmul_n;
+    o.get_rows = cu_get_rows;
+    o.copy_rows = cu_copy_rows;
+    o.pick_rows = cu_pick_rows;
+    o.rmsnorm = cu_rmsnorm;
+    o.add = cu_add;
+    o.silu_mul = cu_silu_mul;
+    o.gelu_mul = cu_gelu_mul;
+    o.add_bias = cu_add_bias;
+    o.scale = cu_scale;
+    o.softcap = cu_softcap;
+    o.row_gate = cu_row_gate;
+    o.sigmoid_gate = cu_sigmoid_gate;
+    o.rope = cu_rope;
+    o.kv_write = cu_kv_write;
+    o.attention = cu_attention;
+    o.delta_net = cu_delta_net;
+    o.moe_route = cu_moe_route;
+    o.moe_sort = cu_moe_sort;
+    o.moe_gather = cu_moe_gather;
+    o.moe_matmul = cu_moe_matmul;
+    o.moe_combine = cu_moe_combine;
+    o.reserve = cu_reserve;
+    o.alloc = cu_alloc;
+    o.release = cu_release;
+    o.write = cu_write;
+    o.copy = cu_copy;
+    o.zero = cu_zero;
+    o.read = cu_read;
+    o.fetch = cu_fetch;
+    o.sync = cu_sync;
+    o.upload = cu_upload;
+    o.weight_bytes = cu_weight_bytes;
+    o.fini = cu_fini;
+    return o;
+}
+
+static int cu_backend(struct be **out, int device, struct vt_err *err)
+{
+    static const struct be_ops ops = table();
+    struct gpu_facts facts;
+    *out = NULL;
+    if (cu_facts(&facts, device, err) < 0)
+        return -1;
+    struct cu *c = (struct cu *)calloc(1, sizeof *c);
+    if (!c)
+        return vt_fail(err, VT_E_NOMEM, "out of memory for GPU %d", device);
+    c->device = device;
+    c->sm = facts.sm;
+    c->multiprocessors = facts.multiprocessors;
+    if (be_new_device(out, &ops, c, err) < 0) {
+        free(c);
+        return -1;
+    }
+    cudaError_t e = cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking);
+    if (e == cudaSuccess)
+        e = cudaStreamCreateWithFlags(&c->reads, cudaStreamNonBlocking);
+    int rc = e == cudaSuccess ? 0 : lost(err, device, e, "a stream");
+    if (rc == 0)
+        rc = cu_alloc(*out, (void **)&c->expert_tiles, (BE_EXPERTS_MAX + 1) * sizeof(int32_t), err);
+    if (rc < 0) {
+        be_free(*out);
+        *out = NULL;
+    }
+    return rc;
+}
+
+extern "C" const struct gpu_module vitriol_gpu = {VT_BUILD_ID, cu_count, cu_facts, cu_backend};

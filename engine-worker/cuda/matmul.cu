@@ -49,17 +49,31 @@ __global__ void half_rows(__half *h, float *norm, const float *x, int64_t n, int
 
 /* ---- few rows: a warp per row of W, lanes take pieces in turn ---- */
 
-template <uint32_t TYPE, int T>
-__global__ void __launch_bounds__(128)
-    vec_quant(float *y, struct cu_weight w, const int8_t *xq, const float *xd, const float *xs)
+#define TOGETHER 4 /* weights of one type that a launch may take: q, k and v; gate and up */
+
+struct many {
+    struct cu_weight w[TOGETHER];
+    float *y[TOGETHER];
+    int first[TOGETHER + 1]; /* block that begins each weight */
+};
+
+/* The weight of a block, and its row of it. */
+static __device__ __forceinline__ int weight_of(const struct many &m, int64_t *row)
 {
-    int64_t row = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
-    int lane = threadIdx.x % 32, n = (int)w.n_in, pieces = n / 32;
-    if (row >= w.n_out)
-        return;
-    float sum[T] = {};
+    int i = 0, block = blockIdx.x;
+    while (i + 1 < TOGETHER && block >= m.first[i + 1])
+        i++;
+    *row = (int64_t)(block - m.first[i]) * (blockDim.x / 32) + threadIdx.x / 32;
+    return i;
+}
+
+template <uint32_t TYPE, int T>
+static __device__ __forceinline__ void dot_quant(float *sum, const struct cu_weight &w, int64_t row,
+                                                 const int8_t *xq, const float *xd, const float *xs)
+{
+    int n = (int)w.n_in, pieces = n / 32;
 #pragma unroll 2
-    for (int p = lane; p < pieces; p += 32) {
+    for (int p = threadIdx.x % 32; p < pieces; p += 32) {
         struct piece o;
         load_piece<TYPE>(w, row, p, o);
 #pragma unroll
@@ -78,34 +92,75 @@ __global__ void __launch_bounds__(128)
             }
         }
     }
-#pragma unroll
-    for (int t = 0; t < T; t++) {
-        float s = cu_warp_sum(sum[t]);
-        if (lane == 0)
-            y[t * w.n_out + row] = s;
-    }
 }
 
 template <uint32_t TYPE, int T>
-__global__ void __launch_bounds__(128) vec_float(float *y, struct cu_weight w, const float *x)
+static __device__ __forceinline__ void dot_float(float *sum, const struct cu_weight &w, int64_t row,
+                                                 const float *x)
 {
-    int64_t row = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
-    int lane = threadIdx.x % 32;
-    if (row >= w.n_out)
-        return;
-    float sum[T] = {};
-    for (int64_t i = lane; i < w.n_in; i += 32) {
+    for (int64_t i = threadIdx.x % 32; i < w.n_in; i += 32) {
         float v = load_float<TYPE>(w, row * w.n_in + i);
 #pragma unroll
         for (int t = 0; t < T; t++)
             sum[t] += v * __ldg(x + t * w.n_in + i);
     }
+}
+
+/* Activations in both forms. */
+struct acts {
+    const float *x, *xd, *xs;
+    const int8_t *xq;
+};
+
+template <uint32_t TYPE, bool QUANT, int T>
+static __device__ __forceinline__ void dots(float *y, int64_t n_out, const struct cu_weight &w, int64_t row,
+                                            int64_t y_row, const struct acts &a)
+{
+    float sum[T] = {};
+    if constexpr (QUANT)
+        dot_quant<TYPE, T>(sum, w, row, a.xq, a.xd, a.xs);
+    else
+        dot_float<TYPE, T>(sum, w, row, a.x);
 #pragma unroll
     for (int t = 0; t < T; t++) {
         float s = cu_warp_sum(sum[t]);
-        if (lane == 0)
-            y[t * w.n_out + row] = s;
+        if (threadIdx.x % 32 == 0)
+            y[t * n_out + y_row] = s;
     }
+}
+
+template <uint32_t TYPE, bool QUANT, int T>
+__global__ void __launch_bounds__(128) vec(struct many m, struct acts a)
+{
+    int64_t row;
+    int i = weight_of(m, &row);
+    const struct cu_weight &w = m.w[i];
+    if (row < w.n_out)
+        dots<TYPE, QUANT, T>(m.y[i], w.n_out, w, row, row, a);
+}
+
+/* The same for experts, a block for each row of x: blockIdx.y in the order of the experts. */
+template <uint32_t TYPE, bool QUANT>
+__global__ void __launch_bounds__(128)
+    vec_experts(struct many m, struct acts a, const int64_t *first, int n_expert)
+{
+    int64_t row, pair = blockIdx.y;
+    int i = weight_of(m, &row), lo = 0, hi = n_expert;
+    const struct cu_weight &w = m.w[i];
+    while (hi - lo > 1) { /* first[lo] <= pair < first[hi] */
+        int mid = (lo + hi) / 2;
+        if (first[mid] <= pair)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    if (row >= w.n_out)
+        return;
+    a.x += pair * w.n_in;
+    a.xq += pair * w.n_in;
+    a.xd += pair * (w.n_in / 32);
+    a.xs += pair * (w.n_in / 16);
+    dots<TYPE, QUANT, 1>(m.y[i] + pair * w.n_out, w.n_out, w, lo * w.n_out + row, row, a);
 }
 
 /* ---- many rows: tensor cores. A block computes 64 rows of W times 64 tokens, 128 values of the inner dimension at a time. */
@@ -115,13 +170,14 @@ __global__ void __launch_bounds__(128) vec_float(float *y, struct cu_weight w, c
 #define TILE_K 128
 #define TILE_S (TILE_K + 8) /* row in shared memory; the 8 keep columns off each other's banks */
 
+/* row0: of the planes; end: behind the last row of this weight. */
 template <uint32_t TYPE>
-static __device__ void fill_quant(__half *tile, const struct cu_weight &w, int64_t row0, int k0)
+static __device__ void fill_quant(__half *tile, const struct cu_weight &w, int64_t row0, int64_t end, int k0)
 {
     for (int i = threadIdx.x; i < TILE_W * (TILE_K / 32); i += blockDim.x) {
         int r = i / (TILE_K / 32), p = k0 / 32 + i % (TILE_K / 32);
         __half *to = tile + r * TILE_S;
-        if (row0 + r >= w.n_out || 32 * p >= w.n_in) {
+        if (row0 + r >= end || 32 * p >= w.n_in) {
             for (int k = 0; k < 32; k++)
                 to[32 * (i % (TILE_K / 32)) + k] = __float2half(0);
             continue;
@@ -137,39 +193,67 @@ static __device__ void fill_quant(__half *tile, const struct cu_weight &w, int64
 }
 
 template <uint32_t TYPE>
-static __device__ void fill_float(__half *tile, const struct cu_weight &w, int64_t row0, int k0)
+static __device__ void fill_float(__half *tile, const struct cu_weight &w, int64_t row0, int64_t end, int k0)
 {
     for (int i = threadIdx.x; i < TILE_W * TILE_K; i += blockDim.x) {
         int r = i / TILE_K, k = i % TILE_K;
-        bool in = row0 + r < w.n_out && k0 + k < w.n_in;
+        bool in = row0 + r < end && k0 + k < w.n_in;
         tile[r * TILE_S + k] = __float2half_rn(in ? load_float<TYPE>(w, (row0 + r) * w.n_in + k0 + k) : 0);
     }
 }
 
+/* Rows t0 .. t1 - 1 of x against expert e of the weight. */
+struct span {
+    int t0, t1, e;
+};
+
+/* Which rows a block takes. Experts' rows are cut into tiles of their own: tiles[e] is the first of expert e. */
+static __device__ __forceinline__ struct span span_of(int T, const int64_t *first, const int32_t *tiles,
+                                                      int n_expert)
+{
+    int tile = blockIdx.y, lo = 0, hi = n_expert;
+    if (!first)
+        return {tile * TILE_T, T, 0};
+    if (tile >= tiles[n_expert])
+        return {0, 0, 0};
+    while (hi - lo > 1) { /* tiles[lo] <= tile < tiles[hi] */
+        int mid = (lo + hi) / 2;
+        if (tiles[mid] <= tile)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    return {(int)first[lo] + (tile - tiles[lo]) * TILE_T, (int)first[lo + 1], lo};
+}
+
 template <uint32_t TYPE, bool QUANT>
 __global__ void __launch_bounds__(128)
-    tile_matmul(float *y, struct cu_weight w, const __half *xh, const float *norm, int64_t stride, int T)
+    tile_matmul(float *y, struct cu_weight w, const __half *xh, const float *norm, int64_t stride, int T,
+                const int64_t *first, const int32_t *tiles, int n_expert)
 {
     using namespace nvcuda;
     extern __shared__ __align__(32) unsigned char shared[];
     __half *tw = (__half *)shared, *tx = tw + TILE_W * TILE_S;
     float *out = (float *)shared; /* once the products are done: [TILE_T][TILE_W] */
-    int64_t row0 = (int64_t)blockIdx.x * TILE_W;
-    int t0 = blockIdx.y * TILE_T, warp = threadIdx.x / 32, wr = warp % 2 * 32, wt = warp / 2 * 32;
+    const struct span s = span_of(T, first, tiles, n_expert);
+    if (s.t0 >= s.t1)
+        return;
+    int64_t col0 = (int64_t)blockIdx.x * TILE_W, row0 = s.e * w.n_out + col0, end = (s.e + 1) * w.n_out;
+    int warp = threadIdx.x / 32, wr = warp % 2 * 32, wt = warp / 2 * 32;
     wmma::fragment<wmma::accumulator, 16, 16, 16, float> acc[2][2];
     for (int i = 0; i < 2; i++)
         for (int j = 0; j < 2; j++)
             wmma::fill_fragment(acc[i][j], 0.0f);
     for (int k0 = 0; k0 < w.n_in; k0 += TILE_K) {
         if (QUANT)
-            fill_quant<QUANT ? TYPE : (uint32_t)GT_Q8_0>(tw, w, row0, k0);
+            fill_quant<QUANT ? TYPE : (uint32_t)GT_Q8_0>(tw, w, row0, end, k0);
         else
-            fill_float<QUANT ? (uint32_t)GT_F32 : TYPE>(tw, w, row0, k0);
+            fill_float<QUANT ? (uint32_t)GT_F32 : TYPE>(tw, w, row0, end, k0);
         for (int i = threadIdx.x; i < TILE_T * (TILE_K / 8); i += blockDim.x) {
             int t = i / (TILE_K / 8), k = i % (TILE_K / 8) * 8;
             uint4 v = {0, 0, 0, 0};
-            if (t0 + t < T)
-                v = *(const uint4 *)(xh + (t0 + t) * stride + k0 + k);
+            if (s.t0 + t < s.t1)
+                v = *(const uint4 *)(xh + (s.t0 + t) * stride + k0 + k);
             *(uint4 *)(tx + t * TILE_S + k) = v;
         }
         __syncthreads();
@@ -193,78 +277,138 @@ __global__ void __launch_bounds__(128)
                                     wmma::mem_row_major);
     __syncthreads();
     for (int i = threadIdx.x; i < TILE_T * TILE_W; i += blockDim.x) {
-        int t = i / TILE_W, r = i % TILE_W;
-        if (t0 + t < T && row0 + r < w.n_out)
-            y[(t0 + t) * w.n_out + row0 + r] = out[i] * norm[t0 + t];
+        int t = s.t0 + i / TILE_W, r = i % TILE_W;
+        if (t < s.t1 && col0 + r < w.n_out)
+            y[t * w.n_out + col0 + r] = out[i] * norm[t];
     }
 }
 
 /* ---- which of them ---- */
 
-template <uint32_t TYPE, int T>
-static void vec_at(struct cu *c, float *y, const struct cu_weight *w, const float *x)
+static bool is_float(uint32_t type)
 {
-    unsigned blocks = (unsigned)((w->n_out + 3) / 4);
-    if constexpr (TYPE == GT_F32 || TYPE == GT_F16 || TYPE == GT_BF16)
-        vec_float<TYPE, T><<<blocks, 128, 0, c->stream>>>(y, *w, x);
-    else
-        vec_quant<TYPE, T><<<blocks, 128, 0, c->stream>>>(y, *w, c->xq, c->xd, c->xs);
+    return type == GT_F32 || type == GT_F16 || type == GT_BF16;
 }
 
-template <uint32_t TYPE>
-static void vec(struct cu *c, float *y, const struct cu_weight *w, const float *x, int64_t T)
+/* Rows of x, or with `first` those of n_expert experts. */
+struct call {
+    const float *x;
+    int64_t n_in, T;
+    const int64_t *first;
+    int n_expert;
+    bool few;
+};
+
+template <uint32_t TYPE, bool QUANT>
+static void launch_vec(struct cu *c, const struct call *k, const struct many *m, unsigned blocks)
 {
-    switch (T) {
-    case 1: vec_at<TYPE, 1>(c, y, w, x); break;
-    case 2: vec_at<TYPE, 2>(c, y, w, x); break;
-    case 3: vec_at<TYPE, 3>(c, y, w, x); break;
-    case 4: vec_at<TYPE, 4>(c, y, w, x); break;
-    case 5: vec_at<TYPE, 5>(c, y, w, x); break;
-    case 6: vec_at<TYPE, 6>(c, y, w, x); break;
-    case 7: vec_at<TYPE, 7>(c, y, w, x); break;
-    default: vec_at<TYPE, 8>(c, y, w, x); break;
+    struct acts a = {k->x, c->xd, c->xs, c->xq};
+    if (k->first) {
+        vec_experts<TYPE, QUANT>
+            <<<dim3(blocks, (unsigned)k->T), 128, 0, c->stream>>>(*m, a, k->first, k->n_expert);
+        return;
+    }
+    switch (k->T) {
+    case 1: vec<TYPE, QUANT, 1><<<blocks, 128, 0, c->stream>>>(*m, a); break;
+    case 2: vec<TYPE, QUANT, 2><<<blocks, 128, 0, c->stream>>>(*m, a); break;
+    case 3: vec<TYPE, QUANT, 3><<<blocks, 128, 0, c->stream>>>(*m, a); break;
+    case 4: vec<TYPE, QUANT, 4><<<blocks, 128, 0, c->stream>>>(*m, a); break;
+    case 5: vec<TYPE, QUANT, 5><<<blocks, 128, 0, c->stream>>>(*m, a); break;
+    case 6: vec<TYPE, QUANT, 6><<<blocks, 128, 0, c->stream>>>(*m, a); break;
+    case 7: vec<TYPE, QUANT, 7><<<blocks, 128, 0, c->stream>>>(*m, a); break;
+    default: vec<TYPE, QUANT, 8><<<blocks, 128, 0, c->stream>>>(*m, a); break;
     }
 }
 
-template <uint32_t TYPE, bool QUANT>
-static void tiles(struct cu *c, float *y, const struct cu_weight *w, int64_t T)
+static int64_t half_stride(int64_t n_in)
 {
-    const int shared = (TILE_W + TILE_T) * TILE_S * (int)sizeof(__half);
-    dim3 grid((unsigned)((w->n_out + TILE_W - 1) / TILE_W), (unsigned)((T + TILE_T - 1) / TILE_T));
-    int64_t stride = (w->n_in + TILE_K - 1) / TILE_K * TILE_K;
-    tile_matmul<TYPE, QUANT><<<grid, 128, shared, c->stream>>>(y, *w, c->xh, c->xn, stride, (int)T);
+    return (n_in + TILE_K - 1) / TILE_K * TILE_K;
 }
 
-void cu_matmul(struct cu *c, float *y, const struct cu_weight *w, const float *x, int64_t T)
+template <uint32_t TYPE, bool QUANT>
+static void launch_tiles(struct cu *c, const struct call *k, const struct cu_weight *w, float *y)
 {
-    if (c->failed != cudaSuccess || T == 0)
+    const int shared = (TILE_W + TILE_T) * TILE_S * (int)sizeof(__half);
+    int64_t tiles = (k->T + TILE_T - 1) / TILE_T + (k->first ? k->n_expert : 0); /* of experts: at most */
+    dim3 grid(cu_blocks(w->n_out, TILE_W), (unsigned)tiles);
+    tile_matmul<TYPE, QUANT><<<grid, 128, shared, c->stream>>>(
+        y, *w, c->xh, c->xn, half_stride(k->n_in), (int)k->T, k->first, c->expert_tiles, k->n_expert);
+}
+
+/* n weights of one type. */
+template <uint32_t TYPE, bool QUANT>
+static void launch(struct cu *c, const struct call *k, struct many *m, int n)
+{
+    if (k->few) {
+        for (int i = 0; i < n; i++)
+            m->first[i + 1] = m->first[i] + (int)cu_blocks(m->w[i].n_out, 4);
+        for (int i = n; i < TOGETHER; i++)
+            m->first[i + 1] = m->first[n];
+        launch_vec<TYPE, QUANT>(c, k, m, (unsigned)m->first[n]);
         return;
-    bool quant = w->type != GT_F32 && w->type != GT_F16 && w->type != GT_BF16, few = T <= CU_VEC_ROWS;
-    if (few && quant)
-        quant_rows<<<(unsigned)((T * w->n_in / 32 + 7) / 8), 256, 0, c->stream>>>(c->xq, c->xd, c->xs, x,
-                                                                                  T * w->n_in / 32);
-    if (!few)
-        half_rows<<<(unsigned)T, 256, 0, c->stream>>>(c->xh, c->xn, x, w->n_in,
-                                                      (w->n_in + TILE_K - 1) / TILE_K * TILE_K);
-    switch (w->type) {
+    }
+    for (int i = 0; i < n; i++)
+        launch_tiles<TYPE, QUANT>(c, k, &m->w[i], m->y[i]);
+}
+
+static void launch_type(struct cu *c, const struct call *k, struct many *m, int n)
+{
+    switch (m->w[0].type) {
 #define QUANT_CASE(t)                                                                                        \
     case t:                                                                                                  \
-        if (few)                                                                                             \
-            vec<t>(c, y, w, x, T);                                                                           \
-        else                                                                                                 \
-            tiles<t, true>(c, y, w, T);                                                                      \
+        launch<t, true>(c, k, m, n);                                                                         \
         break;
 #define FLOAT_CASE(t)                                                                                        \
-    case t:                                                                                                  \
-        if (few)                                                                                             \
-            vec<t>(c, y, w, x, T);                                                                           \
-        else                                                                                                 \
-            tiles<t, false>(c, y, w, T);                                                                     \
-        break;
+    case t: launch<t, false>(c, k, m, n); break;
         CU_QUANT_TYPES(QUANT_CASE)
         CU_FLOAT_TYPES(FLOAT_CASE)
     }
     CU_LAUNCHED(c, "a matmul");
+}
+
+/* The activations in the forms that the weights read. */
+static void prepare(struct cu *c, const struct call *k, bool quant)
+{
+    if (!k->few)
+        half_rows<<<(unsigned)k->T, 256, 0, c->stream>>>(c->xh, c->xn, k->x, k->n_in, half_stride(k->n_in));
+    else if (quant)
+        quant_rows<<<cu_blocks(k->T * k->n_in / 32, 8), 256, 0, c->stream>>>(c->xq, c->xd, c->xs, k->x,
+                                                                             k->T * k->n_in / 32);
+}
+
+/* parts: of each weight, 1 or the number of experts. */
+static void matmul(struct cu *c, const struct call *k, float *const *y, const struct be_weight *const *w,
+                   int n, int parts)
+{
+    bool quant = false;
+    if (!CU_READY(c, k->T))
+        return;
+    for (int i = 0; i < n; i++)
+        quant |= !is_float(w[i]->type);
+    prepare(c, k, quant);
+    for (int i = 0, j; i < n; i = j) {
+        struct many m = {};
+        for (j = i; j < n && j - i < TOGETHER && w[j]->type == w[i]->type; j++) {
+            m.w[j - i] = cu_planes(w[j], parts);
+            m.y[j - i] = y[j];
+        }
+        launch_type(c, k, &m, j - i);
+    }
+}
+
+void cu_matmul_n(struct be *b, float *const *y, const struct be_weight *const *w, int n, const float *x,
+                 int64_t T)
+{
+    struct call k = {x, w[0]->n_in, T, NULL, 0, T <= CU_VEC_ROWS};
+    matmul(cu_of(b), &k, y, w, n, 1);
+}
+
+/* The experts of a device's weight are one weight of n_expert parts, the first of the array. */
+void cu_moe_matmul(struct be *b, float *const *y, const struct be_weight *const *w, int n, const float *x,
+                   const int64_t *first, const struct be_route *r, int64_t T)
+{
+    struct call k = {x, w[0]->n_in, T * r->n_used, first, r->n_expert, T <= CU_VEC_ROWS};
+    matmul(cu_of(b), &k, y, w, n, r->n_expert);
 }
 
 /* ---- rows of the embedding ---- */
@@ -288,17 +432,19 @@ template <uint32_t TYPE> __global__ void rows_float(float *out, struct cu_weight
         out[blockIdx.x * w.n_in + i] = load_float<TYPE>(w, ids[blockIdx.x] * w.n_in + i);
 }
 
-void cu_get_rows(struct cu *c, float *out, const struct cu_weight *w, const uint32_t *ids, int64_t T)
+void cu_get_rows(struct be *b, float *out, const struct be_weight *w, const uint32_t *ids, int64_t T)
 {
-    if (c->failed != cudaSuccess || T == 0)
+    struct cu *c = cu_of(b);
+    struct cu_weight planes = cu_planes(w, 1);
+    if (!CU_READY(c, T))
         return;
     switch (w->type) {
 #define QUANT_ROWS(t)                                                                                        \
     case t:                                                                                                  \
-        rows_quant<t><<<(unsigned)T, 128, 0, c->stream>>>(out, *w, ids);                                     \
+        rows_quant<t><<<(unsigned)T, 128, 0, c->stream>>>(out, planes, ids);                                 \
         break;
 #define FLOAT_ROWS(t)                                                                                        \
-    case t: rows_float<t><<<(unsigned)T, 128, 0, c->stream>>>(out, *w, ids); break;
+    case t: rows_float<t><<<(unsigned)T, 128, 0, c->stream>>>(out, planes, ids); break;
         CU_QUANT_TYPES(QUANT_ROWS)
         CU_FLOAT_TYPES(FLOAT_ROWS)
     }

@@ -2,13 +2,6 @@
 
 /* Operations on rows that read and write each value once: what they cost is the memory that they move. */
 
-#define READY(c, T) ((c)->failed == cudaSuccess && (T) > 0)
-
-static unsigned blocks_of(int64_t n)
-{
-    return (unsigned)((n + 255) / 256);
-}
-
 __global__ void rmsnorm(float *y, const float *x, const float *w, int64_t n, float eps)
 {
     const float *row = x + blockIdx.x * n;
@@ -20,9 +13,10 @@ __global__ void rmsnorm(float *y, const float *x, const float *w, int64_t n, flo
         y[blockIdx.x * n + i] = row[i] * by * w[i];
 }
 
-void cu_rmsnorm(struct cu *c, float *y, const float *x, const float *w, int64_t T, int64_t n, float eps)
+void cu_rmsnorm(struct be *b, float *y, const float *x, const float *w, int64_t T, int64_t n, float eps)
 {
-    if (!READY(c, T))
+    struct cu *c = cu_of(b);
+    if (!CU_READY(c, T))
         return;
     unsigned threads = n >= 1024 ? 512 : n > 128 ? 128 : 32;
     rmsnorm<<<(unsigned)T, threads, 0, c->stream>>>(y, x, w, n, eps);
@@ -49,47 +43,48 @@ template <int OP> __global__ void each_value(float *y, const float *x, float by,
     y[i] = v;
 }
 
-template <int OP> static void each(struct cu *c, float *y, const float *x, float by, int64_t T, int64_t n)
+template <int OP> static void each(struct be *b, float *y, const float *x, float by, int64_t T, int64_t n)
 {
-    if (!READY(c, T * n))
+    struct cu *c = cu_of(b);
+    if (!CU_READY(c, T * n))
         return;
-    each_value<OP><<<blocks_of(T * n), 256, 0, c->stream>>>(y, x, by, n, T * n);
+    each_value<OP><<<cu_blocks(T * n, 256), 256, 0, c->stream>>>(y, x, by, n, T * n);
     CU_LAUNCHED(c, "an operation on values");
 }
 
-void cu_add(struct cu *c, float *y, const float *x, int64_t T, int64_t n)
+void cu_add(struct be *b, float *y, const float *x, int64_t T, int64_t n)
 {
-    each<ADD>(c, y, x, 0, T, n);
+    each<ADD>(b, y, x, 0, T, n);
 }
 
-void cu_add_bias(struct cu *c, float *y, const float *bias, int64_t T, int64_t n)
+void cu_add_bias(struct be *b, float *y, const float *bias, int64_t T, int64_t n)
 {
-    each<BIAS>(c, y, bias, 0, T, n);
+    each<BIAS>(b, y, bias, 0, T, n);
 }
 
-void cu_scale(struct cu *c, float *x, float by, int64_t T, int64_t n)
+void cu_scale(struct be *b, float *x, float by, int64_t T, int64_t n)
 {
-    each<SCALE>(c, x, NULL, by, T, n);
+    each<SCALE>(b, x, NULL, by, T, n);
 }
 
-void cu_softcap(struct cu *c, float *x, float cap, int64_t T, int64_t n)
+void cu_softcap(struct be *b, float *x, float cap, int64_t T, int64_t n)
 {
-    each<CAP>(c, x, NULL, cap, T, n);
+    each<CAP>(b, x, NULL, cap, T, n);
 }
 
-void cu_silu_mul(struct cu *c, float *g, const float *u, int64_t T, int64_t n)
+void cu_silu_mul(struct be *b, float *g, const float *u, int64_t T, int64_t n)
 {
-    each<SILU>(c, g, u, 0, T, n);
+    each<SILU>(b, g, u, 0, T, n);
 }
 
-void cu_gelu_mul(struct cu *c, float *g, const float *u, int64_t T, int64_t n)
+void cu_gelu_mul(struct be *b, float *g, const float *u, int64_t T, int64_t n)
 {
-    each<GELU>(c, g, u, 0, T, n);
+    each<GELU>(b, g, u, 0, T, n);
 }
 
-void cu_row_gate(struct cu *c, float *x, const float *g, int64_t T, int64_t n)
+void cu_row_gate(struct be *b, float *x, const float *g, int64_t T, int64_t n)
 {
-    each<ROW_GATE>(c, x, g, 0, T, n);
+    each<ROW_GATE>(b, x, g, 0, T, n);
 }
 
 __global__ void sigmoid_gate(float *x, const float *g, int64_t g_stride, int64_t n, int64_t total)
@@ -99,11 +94,12 @@ __global__ void sigmoid_gate(float *x, const float *g, int64_t g_stride, int64_t
         x[i] *= 1 / (1 + expf(-g[i / n * g_stride + i % n]));
 }
 
-void cu_sigmoid_gate(struct cu *c, float *x, const float *g, int64_t g_stride, int64_t T, int64_t n)
+void cu_sigmoid_gate(struct be *b, float *x, const float *g, int64_t g_stride, int64_t T, int64_t n)
 {
-    if (!READY(c, T * n))
+    struct cu *c = cu_of(b);
+    if (!CU_READY(c, T * n))
         return;
-    sigmoid_gate<<<blocks_of(T * n), 256, 0, c->stream>>>(x, g, g_stride, n, T * n);
+    sigmoid_gate<<<cu_blocks(T * n, 256), 256, 0, c->stream>>>(x, g, g_stride, n, T * n);
     CU_LAUNCHED(c, "a gate");
 }
 
@@ -129,13 +125,41 @@ __global__ void rope(float *x, int64_t row_stride, int n_head, int64_t head_stri
     *b = u * s + v * co;
 }
 
-void cu_rope(struct cu *c, float *x, int64_t T, int64_t row_stride, int n_head, int64_t head_stride,
+void cu_rope(struct be *b, float *x, int64_t T, int64_t row_stride, int n_head, int64_t head_stride,
              const struct be_rope *r, const int32_t *pos)
 {
+    struct cu *c = cu_of(b);
     int64_t total = T * n_head * (r->n_rot / 2);
-    if (!READY(c, total))
+    if (!CU_READY(c, total))
         return;
-    rope<<<blocks_of(total), 256, 0, c->stream>>>(x, row_stride, n_head, head_stride, r->n_rot / 2,
-                                                  r->interleaved, r->freq, r->mscale, pos, total);
+    rope<<<cu_blocks(total, 256), 256, 0, c->stream>>>(x, row_stride, n_head, head_stride, r->n_rot / 2,
+                                                       r->interleaved, r->freq, r->mscale, pos, total);
     CU_LAUNCHED(c, "rope");
+}
+
+__global__ void copy_rows(float *y, int64_t y_stride, const float *x, int64_t x_stride, const int32_t *rows,
+                          int64_t n)
+{
+    int64_t t = blockIdx.x, from = rows ? rows[t] : t;
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
+        y[t * y_stride + i] = x[from * x_stride + i];
+}
+
+void cu_copy_rows(struct be *b, float *y, int64_t y_stride, const float *x, int64_t x_stride, int64_t T,
+                  int64_t n)
+{
+    struct cu *c = cu_of(b);
+    if (!CU_READY(c, T))
+        return;
+    copy_rows<<<(unsigned)T, 128, 0, c->stream>>>(y, y_stride, x, x_stride, NULL, n);
+    CU_LAUNCHED(c, "copying rows");
+}
+
+void cu_pick_rows(struct be *b, float *y, const float *x, const int32_t *rows, int64_t T, int64_t n)
+{
+    struct cu *c = cu_of(b);
+    if (!CU_READY(c, T))
+        return;
+    copy_rows<<<(unsigned)T, 128, 0, c->stream>>>(y, n, x, n, rows, n);
+    CU_LAUNCHED(c, "picking rows");
 }

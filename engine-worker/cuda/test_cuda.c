@@ -3,8 +3,7 @@
 #include "cu.h"
 #include "test_util.h"
 
-static struct cu *gpu;
-static struct be *cpu;
+static struct be *gpu, *cpu;
 
 static void must(int rc, const struct vt_err *err)
 {
@@ -16,14 +15,14 @@ static void *device_bytes(size_t n)
 {
     struct vt_err err;
     void *p;
-    must(cu_alloc(gpu, &p, n, &err), &err);
+    must(be_alloc(gpu, &p, n, &err), &err);
     return p;
 }
 
 static void *to_device(const void *host, size_t n)
 {
     void *p = device_bytes(n);
-    cu_write(gpu, p, host, n);
+    be_write(gpu, p, host, n);
     return p;
 }
 
@@ -46,7 +45,7 @@ static float *from_device(const float *p, int64_t n)
 {
     struct vt_err err;
     float *x = malloc((size_t)n * sizeof *x);
-    must(cu_read(gpu, x, p, (size_t)n * sizeof *x, &err), &err);
+    must(be_read(gpu, x, p, (size_t)n * sizeof *x, &err), &err);
     return x;
 }
 
@@ -68,7 +67,7 @@ static void settle(const char *what, float *device, float *want, int64_t n, doub
 {
     float *got = from_device(device, n);
     near(what, got, want, n, bound);
-    cu_release(gpu, device);
+    be_release(gpu, device, 0);
     free(got);
     free(want);
 }
@@ -113,7 +112,7 @@ static uint8_t *random_weight(uint32_t type, int64_t n_in, int64_t n_out)
 static void one_matmul(uint32_t type, int64_t n_in, int64_t n_out, int64_t T, double few, double many)
 {
     struct vt_err err;
-    struct cu_weight dw;
+    struct be_weight dw;
     uint8_t *bytes = random_weight(type, n_in, n_out);
     struct be_weight w = {.type = type, .n_in = n_in, .n_out = n_out, .data = bytes};
     float *x = rng_floats(T * n_in, 1), *want = malloc((size_t)(T * n_out) * sizeof *want);
@@ -127,9 +126,9 @@ static void one_matmul(uint32_t type, int64_t n_in, int64_t n_out, int64_t T, do
             want[t * n_out + r] = (float)s;
         }
     }
-    must(cu_weight_new(gpu, &dw, &w, &err), &err);
+    must(be_upload(gpu, &dw, &w, 1, &err), &err);
     float *dx = floats_to_device(x, T * n_in), *dy = poisoned(T * n_out);
-    cu_matmul(gpu, dy, &dw, dx, T);
+    be_matmul(gpu, dy, &dw, dx, T);
     char what[128];
     snprintf(what, sizeof what, "%s [%lld x %lld] times %lld rows", ggml_type_name(type), (long long)n_in,
              (long long)n_out, (long long)T);
@@ -139,13 +138,13 @@ static void one_matmul(uint32_t type, int64_t n_in, int64_t n_out, int64_t T, do
     uint32_t ids[3] = {0, (uint32_t)(n_out - 1), (uint32_t)(n_out / 2)};
     uint32_t *dids = to_device(ids, sizeof ids);
     float *rows = poisoned(3 * n_in), *exact = malloc((size_t)(3 * n_in) * sizeof *exact);
-    cu_get_rows(gpu, rows, &dw, dids, 3);
+    be_get_rows(gpu, rows, &dw, dids, 3);
     for (int i = 0; i < 3; i++)
         be_get_row(cpu, exact + i * n_in, &w, ids[i]);
     settle(what, rows, exact, 3 * n_in, 1e-6);
-    cu_release(gpu, dids);
-    cu_release(gpu, dx);
-    cu_weight_free(gpu, &dw);
+    be_release(gpu, dids, 0);
+    be_release(gpu, dx, 0);
+    be_release(gpu, (void *)dw.data, 0);
     free(row);
     free(x);
     free(bytes);
@@ -173,24 +172,24 @@ static void neighbours_change_nothing(void **state)
 {
     enum { N = 1024, OUT = 130 };
     struct vt_err err;
-    struct cu_weight dw;
+    struct be_weight dw;
     uint8_t *bytes = random_weight(GT_Q4_K, N, OUT);
     struct be_weight w = {.type = GT_Q4_K, .n_in = N, .n_out = OUT, .data = bytes};
     float *x = rng_floats(100 * N, 1), *dx = floats_to_device(x, 100 * N), *dy = poisoned(100 * OUT);
-    must(cu_weight_new(gpu, &dw, &w, &err), &err);
-    cu_matmul(gpu, dy, &dw, dx, 8);
+    must(be_upload(gpu, &dw, &w, 1, &err), &err);
+    be_matmul(gpu, dy, &dw, dx, 8);
     float *eight = from_device(dy, 8 * OUT);
-    cu_matmul(gpu, dy, &dw, dx + 3 * N, 1);
+    be_matmul(gpu, dy, &dw, dx + 3 * N, 1);
     float *one = from_device(dy, OUT);
     assert_memory_equal(one, eight + 3 * OUT, OUT * sizeof *one);
-    cu_matmul(gpu, dy, &dw, dx, 100);
+    be_matmul(gpu, dy, &dw, dx, 100);
     float *hundred = from_device(dy, 100 * OUT);
-    cu_matmul(gpu, dy, &dw, dx + 40 * N, 9);
+    be_matmul(gpu, dy, &dw, dx + 40 * N, 9);
     float *nine = from_device(dy, 9 * OUT);
     assert_memory_equal(nine, hundred + 40 * OUT, 9 * OUT * sizeof *nine);
-    cu_weight_free(gpu, &dw);
-    cu_release(gpu, dx);
-    cu_release(gpu, dy);
+    be_release(gpu, (void *)dw.data, 0);
+    be_release(gpu, dx, 0);
+    be_release(gpu, dy, 0);
     free(eight);
     free(one);
     free(hundred);
@@ -204,17 +203,17 @@ static void large_activations(void **state)
 {
     enum { N = 512, OUT = 64, T = 20 };
     struct vt_err err;
-    struct cu_weight dw;
+    struct be_weight dw;
     uint8_t *bytes = random_weight(GT_Q8_0, N, OUT);
     struct be_weight w = {.type = GT_Q8_0, .n_in = N, .n_out = OUT, .data = bytes};
     float *x = rng_floats(T * N, 3e6f), *want = malloc(T * OUT * sizeof *want);
     be_matmul(cpu, want, &w, x, T);
-    must(cu_weight_new(gpu, &dw, &w, &err), &err);
+    must(be_upload(gpu, &dw, &w, 1, &err), &err);
     float *dx = floats_to_device(x, T * N), *dy = poisoned(T * OUT);
-    cu_matmul(gpu, dy, &dw, dx, T);
+    be_matmul(gpu, dy, &dw, dx, T);
     settle("large activations", dy, want, T * OUT, 1.5e-2);
-    cu_weight_free(gpu, &dw);
-    cu_release(gpu, dx);
+    be_release(gpu, (void *)dw.data, 0);
+    be_release(gpu, dx, 0);
     free(bytes);
     free(x);
 }
@@ -242,19 +241,19 @@ static void row_operations(void **state)
     on_gpu;                                                                                                  \
     settle(what, d, want, all, bound)
         CHECK("rmsnorm", 1e-6, be_rmsnorm(cpu, want, want, w, T, n, 1e-6f),
-              cu_rmsnorm(gpu, d, d, dw, T, n, 1e-6f));
-        CHECK("add", 0, be_add(cpu, want, u, T, n), cu_add(gpu, d, du, T, n));
-        CHECK("bias", 0, be_add_bias(cpu, want, w, T, n), cu_add_bias(gpu, d, dw, T, n));
-        CHECK("scale", 0, be_scale(cpu, want, 1.7f, T, n), cu_scale(gpu, d, 1.7f, T, n));
-        CHECK("softcap", 1e-6, be_softcap(cpu, want, 3, T, n), cu_softcap(gpu, d, 3, T, n));
-        CHECK("silu", 1e-6, be_silu_mul(cpu, want, u, T, n), cu_silu_mul(gpu, d, du, T, n));
-        CHECK("gelu", 1e-6, be_gelu_mul(cpu, want, u, T, n), cu_gelu_mul(gpu, d, du, T, n));
-        CHECK("row gate", 1e-6, be_row_gate(cpu, want, g, T, n), cu_row_gate(gpu, d, dg, T, n));
+              be_rmsnorm(gpu, d, d, dw, T, n, 1e-6f));
+        CHECK("add", 0, be_add(cpu, want, u, T, n), be_add(gpu, d, du, T, n));
+        CHECK("bias", 0, be_add_bias(cpu, want, w, T, n), be_add_bias(gpu, d, dw, T, n));
+        CHECK("scale", 0, be_scale(cpu, want, 1.7f, T, n), be_scale(gpu, d, 1.7f, T, n));
+        CHECK("softcap", 1e-6, be_softcap(cpu, want, 3, T, n), be_softcap(gpu, d, 3, T, n));
+        CHECK("silu", 1e-6, be_silu_mul(cpu, want, u, T, n), be_silu_mul(gpu, d, du, T, n));
+        CHECK("gelu", 1e-6, be_gelu_mul(cpu, want, u, T, n), be_gelu_mul(gpu, d, du, T, n));
+        CHECK("row gate", 1e-6, be_row_gate(cpu, want, g, T, n), be_row_gate(gpu, d, dg, T, n));
         CHECK("sigmoid gate", 1e-6, be_sigmoid_gate(cpu, want, u, n, T, n),
-              cu_sigmoid_gate(gpu, d, du, n, T, n));
-        cu_release(gpu, dw);
-        cu_release(gpu, du);
-        cu_release(gpu, dg);
+              be_sigmoid_gate(gpu, d, du, n, T, n));
+        be_release(gpu, dw, 0);
+        be_release(gpu, du, 0);
+        be_release(gpu, dg, 0);
         free(x);
         free(u);
         free(w);
@@ -279,12 +278,141 @@ static void rotary(void **state)
         dr.freq = floats_to_device(freq, rot / 2);
         float *want = copy_of(x, all), *dx = floats_to_device(x, all);
         be_rope(cpu, want, T, heads * d, heads, d, &r, pos);
-        cu_rope(gpu, dx, T, heads * d, heads, d, &dr, dpos);
+        be_rope(gpu, dx, T, heads * d, heads, d, &dr, dpos);
         settle("rope", dx, want, all, 1e-6);
-        cu_release(gpu, dpos);
-        cu_release(gpu, (void *)dr.freq);
+        be_release(gpu, dpos, 0);
+        be_release(gpu, (void *)dr.freq, 0);
         free(x);
     }
+}
+
+static void moving_rows(void **state)
+{
+    for (int round = 0; round < 10; round++) {
+        int64_t T = 1 + rng_below(30), n = 1 + rng_below(300), xs = n + rng_below(20), ys = n + rng_below(20);
+        float *x = rng_floats(T * xs, 1), *want = copy_of(x, T * xs), *dx = floats_to_device(x, T * xs);
+        float *y = rng_floats(T * ys, 1), *dy = floats_to_device(y, T * ys);
+        be_copy_rows(cpu, y, ys, x, xs, T, n);
+        be_copy_rows(gpu, dy, ys, dx, xs, T, n);
+        settle("copied rows", dy, y, T * ys, 0);
+        int32_t rows[30], *drows;
+        for (int64_t t = 0; t < T; t++)
+            rows[t] = (int32_t)rng_below(T);
+        drows = to_device(rows, sizeof rows);
+        y = malloc((size_t)(T * xs) * sizeof *y);
+        dy = poisoned(T * xs);
+        be_pick_rows(cpu, y, x, rows, T, xs);
+        be_pick_rows(gpu, dy, dx, drows, T, xs);
+        settle("picked rows", dy, y, T * xs, 0);
+        settle("rows", dx, want, T * xs, 0);
+        be_release(gpu, drows, 0);
+        free(x);
+    }
+}
+
+/* Weights of one call, of several types and heights, give what they give alone. */
+static void matmuls_together(void **state)
+{
+    static const uint32_t type[] = {GT_Q4_K, GT_Q4_K, GT_Q6_K, GT_F32, GT_Q4_K, GT_Q4_K, GT_Q4_K};
+    enum { N = 512, W = 7 };
+    struct vt_err err;
+    for (int64_t T = 1; T <= 12; T += 5) {
+        struct be_weight dw[W];
+        const struct be_weight *list[W];
+        float *together[W], *alone[W], *x = rng_floats(T * N, 1), *dx = floats_to_device(x, T * N);
+        int64_t n_out[W];
+        for (int i = 0; i < W; i++) {
+            uint8_t *bytes = random_weight(type[i], N, n_out[i] = 1 + rng_below(90));
+            struct be_weight w = {.type = type[i], .n_in = N, .n_out = n_out[i], .data = bytes};
+            must(be_upload(gpu, &dw[i], &w, 1, &err), &err);
+            list[i] = &dw[i];
+            together[i] = poisoned(T * n_out[i]);
+            alone[i] = poisoned(T * n_out[i]);
+            be_matmul(gpu, alone[i], &dw[i], dx, T);
+            free(bytes);
+        }
+        be_matmul_n(gpu, together, list, W, dx, T);
+        for (int i = 0; i < W; i++) {
+            settle("together", together[i], from_device(alone[i], T * n_out[i]), T * n_out[i], 0);
+            be_release(gpu, alone[i], 0);
+            be_release(gpu, (void *)dw[i].data, 0);
+        }
+        be_release(gpu, dx, 0);
+        free(x);
+    }
+}
+
+/* ---- experts ---- */
+
+static void one_layer_of_experts(int n_expert, int n_used, int64_t T, uint32_t type, bool sigmoid, bool bias)
+{
+    enum { N = 256, INNER = 96 };
+    struct vt_err err;
+    int64_t pairs = T * n_used;
+    float *probs = rng_floats(n_expert, 0.2f);
+    struct be_route r = {.n_expert = n_expert,
+                         .n_used = n_used,
+                         .sigmoid = sigmoid,
+                         .normalize = rng() & 1,
+                         .scale = 1.3f,
+                         .bias = bias ? probs : NULL},
+                    dr = r;
+    float *x = rng_floats(T * N, 1), *logits = rng_floats(T * n_expert, 2);
+    struct be_weight *w = calloc((size_t)n_expert, sizeof *w), dw;
+    for (int e = 0; e < n_expert; e++)
+        w[e] = (struct be_weight){
+            .type = type, .n_in = N, .n_out = INNER, .data = random_weight(type, N, INNER)};
+    must(be_upload(gpu, &dw, w, n_expert, &err), &err);
+    int32_t *ids = malloc((size_t)pairs * 4), *at = malloc((size_t)pairs * 4);
+    int64_t *first = malloc((BE_EXPERTS_MAX + 1) * sizeof *first);
+    float *weight = malloc((size_t)pairs * 4), *rows = malloc((size_t)(pairs * N) * 4);
+    float *y = malloc((size_t)(pairs * INNER) * 4), *out = malloc((size_t)(T * INNER) * 4);
+    const struct be_weight *list[] = {w}, *dlist[] = {&dw};
+    be_moe_route(cpu, ids, weight, logits, &r, T);
+    be_moe_sort(cpu, at, first, ids, &r, T);
+    be_moe_gather(cpu, rows, x, at, &r, T, N);
+    be_moe_matmul(cpu, &y, list, 1, rows, first, &r, T);
+    be_moe_combine(cpu, out, y, weight, at, &r, T, INNER);
+
+    if (bias)
+        dr.bias = floats_to_device(probs, n_expert);
+    float *dx = floats_to_device(x, T * N), *dl = floats_to_device(logits, T * n_expert);
+    int32_t *dids = device_bytes((size_t)pairs * 4), *dat = device_bytes((size_t)pairs * 4);
+    int64_t *dfirst = device_bytes((BE_EXPERTS_MAX + 1) * sizeof *dfirst);
+    float *dweight = poisoned(pairs), *drows = poisoned(pairs * N), *dy = poisoned(pairs * INNER),
+          *dout = poisoned(T * INNER);
+    be_moe_route(gpu, dids, dweight, dl, &dr, T);
+    be_moe_sort(gpu, dat, dfirst, dids, &dr, T);
+    be_moe_gather(gpu, drows, dx, dat, &dr, T, N);
+    be_moe_matmul(gpu, &dy, dlist, 1, drows, dfirst, &dr, T);
+    be_moe_combine(gpu, dout, dy, dweight, dat, &dr, T, INNER);
+    int32_t *got = malloc((size_t)pairs * 4);
+    must(be_read(gpu, got, dids, (size_t)pairs * 4, &err), &err);
+    assert_memory_equal(got, ids, (size_t)pairs * 4);
+    char what[96];
+    snprintf(what, sizeof what, "%d of %d experts, %s, %lld rows", n_used, n_expert, ggml_type_name(type),
+             (long long)T);
+    settle("weights of the chosen", dweight, weight, pairs, 1e-5);
+    settle(what, dout, out, T * INNER, 2.5e-2); /* both sides round their activations */
+    for (int e = 0; e < n_expert; e++)
+        free((void *)w[e].data);
+    void *device[] = {(void *)dw.data, dx, dl, dids, dat, dfirst, drows, dy, bias ? (void *)dr.bias : NULL};
+    for (size_t i = 0; i < sizeof device / sizeof device[0]; i++)
+        be_release(gpu, device[i], 0);
+    void *host[] = {probs, x, logits, w, ids, at, first, rows, y, got};
+    for (size_t i = 0; i < sizeof host / sizeof host[0]; i++)
+        free(host[i]);
+}
+
+static void experts(void **state)
+{
+    static const uint32_t type[] = {GT_Q4_K, GT_Q6_K, GT_Q8_0, GT_F16};
+    for (int round = 0; round < 12; round++) {
+        int n = 2 + (int)rng_below(round < 6 ? 8 : 200), used = 1 + (int)rng_below(n < 8 ? n : 8);
+        one_layer_of_experts(n, used, 1 + rng_below(8), type[round % 4], round & 1, round & 2);
+        one_layer_of_experts(n, used, 9 + rng_below(100), type[round % 4], round & 1, round & 2);
+    }
+    one_layer_of_experts(BE_EXPERTS_MAX, 8, 100, GT_Q8_0, false, false);
 }
 
 /* ---- attention ---- */
@@ -296,72 +424,64 @@ static void one_attention(struct be_attn a, int32_t depth)
     int64_t rows[RUNS] = {1, 1 + rng_below(40), 1}, T = 0;
     int32_t pos0[RUNS] = {depth, (int32_t)rng_below(600), 0};
     struct be_attn_run runs[RUNS];
-    struct cu_attn_run druns[RUNS];
-    int32_t row_run[64], max_pos = 0;
-    size_t kb = (size_t)a.n_kv_head * BE_PAGE * (size_t)a.d * 2,
-           vb = (size_t)a.n_kv_head * BE_PAGE * (size_t)a.dv * 2;
-    void *owned[RUNS * 4];
-    uint16_t **tables[RUNS];
-    int n_pages[RUNS];
+    struct be_attn_run druns[RUNS];
+    int32_t row_run[64];
+    struct be_rows on_cpu = {.n_runs = RUNS, .row_run = row_run, .runs = runs}, on_gpu;
+    a.v_at = (uint64_t)a.n_kv_head * BE_PAGE * (uint64_t)a.d * 2;
+    size_t page = a.v_at + (size_t)a.n_kv_head * BE_PAGE * (size_t)a.dv * 2;
+    void *owned[RUNS * 3];
+    uint8_t **tables[RUNS];
     for (int r = 0; r < RUNS; r++) {
-        n_pages[r] = (int)((pos0[r] + rows[r] + BE_PAGE - 1) / BE_PAGE);
-        uint16_t **host = tables[r] = malloc(2 * (size_t)n_pages[r] * sizeof *host);
-        uint16_t **device = malloc(2 * (size_t)n_pages[r] * sizeof *device);
-        uint16_t *kall = malloc(kb * (size_t)n_pages[r]), *vall = malloc(vb * (size_t)n_pages[r]);
-        for (size_t i = 0; i < kb / 2 * (size_t)n_pages[r]; i++)
-            kall[i] = be_f32_to_f16(rng_normal());
-        for (size_t i = 0; i < vb / 2 * (size_t)n_pages[r]; i++)
-            vall[i] = be_f32_to_f16(rng_normal());
-        uint16_t *dk = to_device(kall, kb * (size_t)n_pages[r]),
-                 *dv = to_device(vall, vb * (size_t)n_pages[r]);
-        for (int p = 0; p < n_pages[r]; p++) {
-            host[p] = kall + kb / 2 * (size_t)p;
-            host[n_pages[r] + p] = vall + vb / 2 * (size_t)p;
-            device[p] = dk + kb / 2 * (size_t)p;
-            device[n_pages[r] + p] = dv + vb / 2 * (size_t)p;
+        size_t n = (size_t)(pos0[r] + rows[r] + BE_PAGE - 1) / BE_PAGE;
+        uint8_t **host = tables[r] = malloc(n * sizeof *host), **device = malloc(n * sizeof *device);
+        uint16_t *all = malloc(page * n);
+        for (size_t i = 0; i < page / 2 * n; i++)
+            all[i] = be_f32_to_f16(rng_normal());
+        uint8_t *dall = to_device(all, page * n);
+        for (size_t p = 0; p < n; p++) {
+            host[p] = (uint8_t *)all + page * p;
+            device[p] = dall + page * p;
         }
-        uint16_t **dtable = to_device(device, 2 * (size_t)n_pages[r] * sizeof *device);
+        uint8_t **dtable = to_device(device, n * sizeof *device);
         free(device);
-        runs[r] = (struct be_attn_run){T, rows[r], pos0[r], host, host + n_pages[r]};
-        druns[r] = (struct cu_attn_run){T, rows[r], pos0[r], dtable, dtable + n_pages[r]};
-        owned[4 * r] = dk;
-        owned[4 * r + 1] = dv;
-        owned[4 * r + 2] = dtable;
-        owned[4 * r + 3] = kall;
+        runs[r] = (struct be_attn_run){T, rows[r], pos0[r], host};
+        druns[r] = (struct be_attn_run){T, rows[r], pos0[r], dtable};
+        owned[3 * r] = dall;
+        owned[3 * r + 1] = dtable;
+        owned[3 * r + 2] = all;
         for (int64_t i = 0; i < rows[r]; i++)
             row_run[T++] = r;
-        if (pos0[r] + rows[r] - 1 > max_pos)
-            max_pos = pos0[r] + (int32_t)rows[r] - 1;
+        if (pos0[r] + rows[r] - 1 > on_cpu.max_pos)
+            on_cpu.max_pos = pos0[r] + (int32_t)rows[r] - 1;
     }
+    on_cpu.T = T;
+    on_gpu = on_cpu;
     float *q = rng_floats(T * a.n_head * a.d, 1), *k = rng_floats(T * a.n_kv_head * a.d, 1);
     float *v = rng_floats(T * a.n_kv_head * a.dv, 1),
           *want = malloc((size_t)(T * a.n_head * a.dv) * sizeof *want);
-    struct cu_attn_run *dr = to_device(druns, sizeof druns);
-    int32_t *drow = to_device(row_run, sizeof row_run);
+    on_gpu.runs = to_device(druns, sizeof druns);
+    on_gpu.row_run = to_device(row_run, sizeof row_run);
     float *dq = floats_to_device(q, T * a.n_head * a.d), *dk = floats_to_device(k, T * a.n_kv_head * a.d);
     float *dv = floats_to_device(v, T * a.n_kv_head * a.dv), *dout = poisoned(T * a.n_head * a.dv);
-    for (int r = 0; r < RUNS; r++)
-        be_kv_write(cpu, &a, &runs[r], k + runs[r].row0 * a.n_kv_head * a.d,
-                    v + runs[r].row0 * a.n_kv_head * a.dv);
-    be_attention(cpu, want, q, &a, runs, RUNS);
-    cu_kv_write(gpu, &a, dr, drow, dk, dv, T);
-    cu_attention(gpu, dout, dq, &a, dr, drow, T, max_pos);
+    be_kv_write(cpu, &a, &on_cpu, k, v);
+    be_attention(cpu, want, q, &a, &on_cpu);
+    be_kv_write(gpu, &a, &on_gpu, dk, dv);
+    be_attention(gpu, dout, dq, &a, &on_gpu);
     char what[160];
     snprintf(what, sizeof what, "attention: %d heads, %d of keys, d %d, dv %d, window %d, cap %g, depth %d",
              a.n_head, a.n_kv_head, a.d, a.dv, a.window, (double)a.softcap, depth);
     settle(what, dout, want, T * a.n_head * a.dv, 2e-3);
     for (int r = 0; r < RUNS; r++) {
-        for (int i = 0; i < 3; i++)
-            cu_release(gpu, owned[4 * r + i]);
-        free(owned[4 * r + 3]);
-        free(tables[r][n_pages[r]]);
+        be_release(gpu, owned[3 * r], 0);
+        be_release(gpu, owned[3 * r + 1], 0);
+        free(owned[3 * r + 2]);
         free(tables[r]);
     }
-    cu_release(gpu, dr);
-    cu_release(gpu, drow);
-    cu_release(gpu, dq);
-    cu_release(gpu, dk);
-    cu_release(gpu, dv);
+    be_release(gpu, (void *)on_gpu.runs, 0);
+    be_release(gpu, (void *)on_gpu.row_run, 0);
+    be_release(gpu, dq, 0);
+    be_release(gpu, dk, 0);
+    be_release(gpu, dv, 0);
     free(q);
     free(k);
     free(v);
@@ -401,7 +521,7 @@ static void one_delta(int nk, int nv, int dk, int dv, bool grouped)
           *norm = rng_floats(dv, 1);
     for (int i = 0; i < nv; i++)
         a[i] = -fabsf(a[i]) - 0.01f;
-    struct be_delta d = {nk, nv, dk, dv, TAPS, grouped, 1e-6f, w, dt, a, norm}, dd = d;
+    struct be_delta d = {nk, nv, dk, dv, TAPS, grouped, 1e-6f, w, dt, a, norm, 0}, dd = d;
     int64_t n_state = (int64_t)be_delta_state_floats(&d);
     dd.conv_w = floats_to_device(w, cd * TAPS);
     dd.dt_bias = floats_to_device(dt, nv);
@@ -411,31 +531,31 @@ static void one_delta(int nk, int nv, int dk, int dv, bool grouped)
           *at = rng_floats(T * nv, 1);
     float *s[2], *ds[2], *want = malloc((size_t)(T * nv * dv) * sizeof *want);
     struct be_delta_run runs[2];
-    struct cu_delta_run druns[2];
+    struct be_delta_run druns[2];
     for (int r = 0; r < 2; r++) {
         s[r] = rng_floats(n_state, 0.3f);
         ds[r] = floats_to_device(s[r], n_state);
         runs[r] = (struct be_delta_run){r ? rows[0] : 0, rows[r], s[r]};
-        druns[r] = (struct cu_delta_run){r ? rows[0] : 0, rows[r], ds[r]};
+        druns[r] = (struct be_delta_run){r ? rows[0] : 0, rows[r], ds[r]};
     }
     float *du = floats_to_device(u, T * cd), *dz = floats_to_device(z, T * nv * dv),
           *dbt = floats_to_device(bt, T * nv);
     float *dat = floats_to_device(at, T * nv), *dout = poisoned(T * nv * dv);
-    struct cu_delta_run *dr = to_device(druns, sizeof druns);
-    cu_delta_net(gpu, dout, &dd, du, dz, dbt, dat, dr, 2, T);
-    be_delta_net(cpu, want, &d, u, z, bt, at, runs, 2);
+    struct be_delta_run *dr = to_device(druns, sizeof druns);
+    be_delta_net(gpu, dout, &dd, du, dz, dbt, dat, dr, 2, T);
+    be_delta_net(cpu, want, &d, u, z, bt, at, runs, 2, T);
     settle("delta net", dout, want, T * nv * dv, 2e-4);
     for (int r = 0; r < 2; r++)
         settle("state of the delta net", ds[r], s[r], n_state, 2e-4);
-    cu_release(gpu, (void *)dd.conv_w);
-    cu_release(gpu, (void *)dd.dt_bias);
-    cu_release(gpu, (void *)dd.a);
-    cu_release(gpu, (void *)dd.norm_w);
-    cu_release(gpu, du);
-    cu_release(gpu, dz);
-    cu_release(gpu, dbt);
-    cu_release(gpu, dat);
-    cu_release(gpu, dr);
+    be_release(gpu, (void *)dd.conv_w, 0);
+    be_release(gpu, (void *)dd.dt_bias, 0);
+    be_release(gpu, (void *)dd.a, 0);
+    be_release(gpu, (void *)dd.norm_w, 0);
+    be_release(gpu, du, 0);
+    be_release(gpu, dz, 0);
+    be_release(gpu, dbt, 0);
+    be_release(gpu, dat, 0);
+    be_release(gpu, dr, 0);
     free(w);
     free(dt);
     free(a);
@@ -461,7 +581,7 @@ static void memory_is_refused(void **state)
 {
     struct vt_err err;
     void *p;
-    assert_int_equal(cu_alloc(gpu, &p, (size_t)1 << 50, &err), -1);
+    assert_int_equal(be_alloc(gpu, &p, (size_t)1 << 50, &err), -1);
     assert_int_equal(err.code, VT_E_DEVICE_MEM);
     assert_non_null(strstr(err.text, "MiB"));
     one_matmul(GT_Q8_0, 64, 10, 2, 1.5e-2, 3e-3);
@@ -475,28 +595,32 @@ int main(void)
         cmocka_unit_test(large_activations),
         cmocka_unit_test(row_operations),
         cmocka_unit_test(rotary),
+        cmocka_unit_test(moving_rows),
+        cmocka_unit_test(matmuls_together),
+        cmocka_unit_test(experts),
         cmocka_unit_test(attention),
         cmocka_unit_test(delta),
         cmocka_unit_test(memory_is_refused),
     };
     struct be_pool *pool;
     struct vt_err err;
-    if (cu_count() == 0) {
+    if (vitriol_gpu.count() == 0) {
         printf("skipped: there is no GPU\n");
         return 77;
     }
     rng_init();
     if (be_pool_new(&pool, 0, &err) < 0 || be_new(&cpu, pool, -1, &err) < 0 ||
-        be_reserve(cpu, 256, 4096, &err) < 0 || cu_new(&gpu, 0, 256, 4096, &err) < 0) {
+        be_reserve(cpu, 256, 4096, &err) < 0 || vitriol_gpu.backend(&gpu, 0, &err) < 0 ||
+        be_reserve(gpu, 1024, 4096, &err) < 0) {
         fprintf(stderr, "%s\n", err.text);
         return 1;
     }
     int failed = cmocka_run_group_tests_name("cuda", tests, NULL, NULL);
-    if (cu_sync(gpu, &err) < 0) {
+    if (be_sync(gpu, &err) < 0) {
         fprintf(stderr, "%s\n", err.text);
         failed++;
     }
-    cu_free(gpu);
+    be_free(gpu);
     be_free(cpu);
     be_pool_free(pool);
     return failed;

@@ -1,6 +1,6 @@
 #include "blocks.cuh"
 
-/* Bytes of each plane for one row. */
+/* Bytes of each plane for one row; false: the type is not known here. */
 static bool plane_bytes(uint32_t type, int64_t n, int64_t bytes[4])
 {
     bytes[0] = bytes[1] = bytes[2] = bytes[3] = 0;
@@ -28,18 +28,12 @@ static bool plane_bytes(uint32_t type, int64_t n, int64_t bytes[4])
     }
 }
 
-bool cu_type_ok(uint32_t type, int64_t n_in)
-{
-    int64_t bytes[4];
-    return plane_bytes(type, n_in, bytes);
-}
-
 static size_t aligned(size_t n)
 {
     return (n + 255) / 256 * 256;
 }
 
-size_t cu_weight_bytes(uint32_t type, int64_t n_in, int64_t n_out)
+static size_t bytes_of(uint32_t type, int64_t n_in, int64_t n_out)
 {
     int64_t row[4];
     size_t total = 0;
@@ -48,6 +42,24 @@ size_t cu_weight_bytes(uint32_t type, int64_t n_in, int64_t n_out)
     for (int i = 0; i < 4; i++)
         total += aligned((size_t)(row[i] * n_out));
     return total;
+}
+
+size_t cu_weight_bytes(const struct be *, const struct be_weight *w, int n)
+{
+    return bytes_of(w->type, w->n_in, w->n_out * n);
+}
+
+struct cu_weight cu_planes(const struct be_weight *w, int n)
+{
+    int64_t row[4];
+    struct cu_weight c = {w->type, w->n_in, w->n_out, {}};
+    const uint8_t *at = (const uint8_t *)w->data;
+    plane_bytes(w->type, w->n_in, row);
+    for (int i = 0; i < 4; i++) {
+        c.plane[i] = at;
+        at += aligned((size_t)(row[i] * w->n_out * n));
+    }
+    return c;
 }
 
 /* One block of the file to its planes; a thread moves two bytes. `at` is the place in the block, given to plane `to` at
@@ -88,50 +100,52 @@ static bool cuts_of(uint32_t type, struct cuts *c)
     }
 }
 
-int cu_weight_new(struct cu *c, struct cu_weight *out, const struct be_weight *w, struct vt_err *err)
+/* One part, its first row being row0 of the planes. */
+static void place(struct cu *c, const struct cu_weight *to, const struct be_weight *w, int64_t row0,
+                  uint8_t *staged)
 {
     int64_t row[4];
     struct cuts cuts;
     size_t raw = (size_t)(ggml_row_bytes(w->type, (uint64_t)w->n_in) * (uint64_t)w->n_out);
-    void *staged = NULL;
-    *out = (struct cu_weight){};
-    if (!plane_bytes(w->type, w->n_in, row))
+    uint8_t *plane[4];
+    plane_bytes(w->type, w->n_in, row);
+    for (int i = 0; i < 4; i++)
+        plane[i] = (uint8_t *)to->plane[i] + row[i] * row0;
+    bool cut = cuts_of(w->type, &cuts);
+    if (!CU_READY(c, raw) ||
+        !cu_ok(c, cudaMemcpyAsync(cut ? staged : plane[0], w->data, raw, cudaMemcpyHostToDevice, c->stream),
+               "upload"))
+        return;
+    if (!cut)
+        return;
+    int64_t n = (int64_t)(raw / (size_t)cuts.block), work = n * (cuts.block / 2);
+    spread<<<cu_blocks(work, 256), 256, 0, c->stream>>>(plane[0], plane[1], plane[2], plane[3], staged, cuts,
+                                                        n);
+    CU_LAUNCHED(c, "rearranging a weight");
+}
+
+int cu_upload(struct be *b, struct be_weight *out, const struct be_weight *w, int n, struct vt_err *err)
+{
+    void *memory, *staged = NULL;
+    struct cuts cuts;
+    size_t raw = (size_t)(ggml_row_bytes(w->type, (uint64_t)w->n_in) * (uint64_t)w->n_out);
+    *out = *w;
+    out->data = NULL;
+    if (cu_weight_bytes(b, w, n) == 0)
         return vt_fail(err, VT_E_CAPABILITY,
                        "weights of type %s with rows of %lld values do not run on the GPU",
                        ggml_type_name(w->type), (long long)w->n_in);
-    if (cu_alloc(c, &out->memory, cu_weight_bytes(w->type, w->n_in, w->n_out), err) < 0)
+    if (cu_alloc(b, &memory, cu_weight_bytes(b, w, n), err) < 0)
         return -1;
-    uint8_t *at = (uint8_t *)out->memory, *plane[4];
-    for (int i = 0; i < 4; i++) {
-        plane[i] = at;
-        out->plane[i] = at;
-        at += aligned((size_t)(row[i] * w->n_out));
-    }
-    out->type = w->type;
-    out->n_in = w->n_in;
-    out->n_out = w->n_out;
-    if (!cuts_of(w->type, &cuts)) {
-        cu_write(c, plane[0], w->data, raw);
-        return cu_sync(c, err);
-    }
-    if (cu_alloc(c, &staged, raw, err) < 0) {
-        cu_weight_free(c, out);
+    if (cuts_of(w->type, &cuts) && cu_alloc(b, &staged, raw, err) < 0) {
+        cu_release(b, memory, 0);
         return -1;
     }
-    cu_write(c, staged, w->data, raw);
-    int64_t n = (int64_t)(raw / (size_t)cuts.block), work = n * (cuts.block / 2);
-    if (c->failed == cudaSuccess) {
-        spread<<<(unsigned)((work + 255) / 256), 256, 0, c->stream>>>(plane[0], plane[1], plane[2], plane[3],
-                                                                      (const uint8_t *)staged, cuts, n);
-        CU_LAUNCHED(c, "rearranging a weight");
-    }
-    int rc = cu_sync(c, err);
-    cu_release(c, staged);
+    out->data = memory;
+    struct cu_weight to = cu_planes(out, n);
+    for (int i = 0; i < n; i++)
+        place(cu_of(b), &to, &w[i], i * w->n_out, (uint8_t *)staged);
+    int rc = cu_sync(b, err);
+    cu_release(b, staged, 0);
     return rc;
-}
-
-void cu_weight_free(struct cu *c, struct cu_weight *w)
-{
-    cu_release(c, w->memory);
-    *w = (struct cu_weight){};
 }

@@ -3,7 +3,6 @@
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 struct page {
     uint32_t refs, snap;
@@ -16,8 +15,7 @@ struct page {
 struct kv {
     uint64_t page_bytes, state_bytes;
     size_t state_floats;
-    int n_attn;
-    uint64_t *k_at, *v_at; /* [n_attn] byte offsets in a page */
+    struct be *be;
 
     uint8_t *data; /* [n_pages][page_bytes] */
     struct page *pages;
@@ -29,38 +27,49 @@ struct kv {
     uint32_t *snap_refs, n_snaps, *free_snaps, n_free_snaps;
 };
 
-/* Memory that costs nothing until it is touched. */
-static uint8_t *map_memory(uint64_t bytes, struct vt_err *err)
+static int take_memory(const struct kv *kv, uint8_t **out, uint64_t bytes, struct vt_err *err)
 {
-    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (p == MAP_FAILED) {
-        vt_fail_errno(err, VT_E_NOMEM,
-                      "cannot map %llu MiB for the KV cache; lower engine.slots or engine.ctx_tokens",
-                      (unsigned long long)(bytes >> 20));
-        return NULL;
-    }
-    return p;
+    void *p;
+    if (be_alloc(kv->be, &p, bytes, err) < 0)
+        return vt_fail_prefix(err, "KV cache (lower engine.slots or engine.ctx_tokens)");
+    *out = p;
+    return 0;
 }
 
-static int lay_out(struct kv *kv, const struct kv_shape *s, struct vt_err *err)
+static uint64_t k_bytes(const struct be_attn *a)
 {
-    kv->n_attn = s->n_attn;
-    kv->k_at = calloc((size_t)s->n_attn + 1, sizeof *kv->k_at);
-    kv->v_at = calloc((size_t)s->n_attn + 1, sizeof *kv->v_at);
-    if (!kv->k_at || !kv->v_at)
-        return vt_fail(err, VT_E_NOMEM, "out of memory for the KV layout");
+    return (uint64_t)a->n_kv_head * BE_PAGE * (uint64_t)a->d * sizeof(uint16_t);
+}
+
+static uint64_t v_bytes(const struct be_attn *a)
+{
+    return (uint64_t)a->n_kv_head * BE_PAGE * (uint64_t)a->dv * sizeof(uint16_t);
+}
+
+void kv_lay_out(struct be_attn *attn, int n)
+{
     uint64_t at = 0;
-    for (int i = 0; i < s->n_attn; i++) {
-        const struct be_attn *a = &s->attn[i];
-        kv->k_at[i] = at;
-        at += (uint64_t)a->n_kv_head * BE_PAGE * (uint64_t)a->d * sizeof(uint16_t);
-        kv->v_at[i] = at;
-        at += (uint64_t)a->n_kv_head * BE_PAGE * (uint64_t)a->dv * sizeof(uint16_t);
+    for (int i = 0; i < n; i++) {
+        attn[i].k_at = at;
+        attn[i].v_at = at + k_bytes(&attn[i]);
+        at = attn[i].v_at + v_bytes(&attn[i]);
     }
-    kv->page_bytes = at;
+}
+
+uint64_t kv_geo_bytes(const struct be_attn *attn, int n)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < n; i++)
+        bytes += k_bytes(&attn[i]) + v_bytes(&attn[i]);
+    return bytes;
+}
+
+static void measure(struct kv *kv, const struct kv_shape *s)
+{
+    kv->be = s->be;
+    kv->page_bytes = kv_geo_bytes(s->attn, s->n_attn);
     kv->state_floats = s->state_floats;
     kv->state_bytes = s->state_floats * sizeof(float);
-    return 0;
 }
 
 static int make_pages(struct kv *kv, uint32_t n, struct vt_err *err)
@@ -80,9 +89,7 @@ static int make_pages(struct kv *kv, uint32_t n, struct vt_err *err)
         kv->pages[i].snap = KV_NONE;
         kv->free_pages[kv->n_free++] = n - 1 - i; /* low numbers first */
     }
-    if (kv->page_bytes > 0 && !(kv->data = map_memory(kv->page_bytes * n, err)))
-        return -1;
-    return 0;
+    return take_memory(kv, &kv->data, kv->page_bytes * n, err);
 }
 
 static int make_snaps(struct kv *kv, uint32_t n, struct vt_err *err)
@@ -96,8 +103,7 @@ static int make_snaps(struct kv *kv, uint32_t n, struct vt_err *err)
     kv->n_snaps = n;
     for (uint32_t i = 0; i < n; i++)
         kv->free_snaps[kv->n_free_snaps++] = n - 1 - i;
-    kv->snap_data = map_memory(kv->state_bytes * n, err);
-    return kv->snap_data ? 0 : -1;
+    return take_memory(kv, &kv->snap_data, kv->state_bytes * n, err);
 }
 
 int kv_new(struct kv **out, const struct kv_shape *s, struct vt_err *err)
@@ -105,8 +111,8 @@ int kv_new(struct kv **out, const struct kv_shape *s, struct vt_err *err)
     struct kv *kv = calloc(1, sizeof *kv);
     if (!kv)
         return vt_fail(err, VT_E_NOMEM, "out of memory for the KV pool");
-    if (lay_out(kv, s, err) < 0 || make_pages(kv, s->n_pages, err) < 0 ||
-        make_snaps(kv, s->n_snaps, err) < 0) {
+    measure(kv, s);
+    if (make_pages(kv, s->n_pages, err) < 0 || make_snaps(kv, s->n_snaps, err) < 0) {
         kv->n_cached = 0;
         kv->n_free = kv->n_pages;
         kv->n_free_snaps = kv->n_snaps;
@@ -122,12 +128,8 @@ void kv_free(struct kv *kv)
     if (!kv)
         return;
     assert(kv->n_free + kv->n_cached == kv->n_pages);
-    if (kv->data)
-        munmap(kv->data, kv->page_bytes * kv->n_pages);
-    if (kv->snap_data)
-        munmap(kv->snap_data, kv->state_bytes * kv->n_snaps);
-    free(kv->k_at);
-    free(kv->v_at);
+    be_release(kv->be, kv->data, kv->page_bytes * kv->n_pages);
+    be_release(kv->be, kv->snap_data, kv->state_bytes * kv->n_snaps);
     free(kv->pages);
     free(kv->free_pages);
     free(kv->buckets);
@@ -142,14 +144,9 @@ uint8_t *kv_page_data(const struct kv *kv, uint32_t page)
     return kv->data + kv->page_bytes * page;
 }
 
-uint16_t *kv_k(const struct kv *kv, uint32_t page, int layer)
+struct be *kv_be(const struct kv *kv)
 {
-    return (uint16_t *)(void *)(kv_page_data(kv, page) + kv->k_at[layer]);
-}
-
-uint16_t *kv_v(const struct kv *kv, uint32_t page, int layer)
-{
-    return (uint16_t *)(void *)(kv_page_data(kv, page) + kv->v_at[layer]);
+    return kv->be;
 }
 
 uint64_t kv_page_bytes(const struct kv *kv)
@@ -373,7 +370,7 @@ bool kv_snap_take(struct kv *kv, uint32_t page, const float *state)
     uint32_t snap = kv_snap_alloc(kv);
     if (snap == KV_NONE)
         return false;
-    memcpy(kv_snap_fill(kv, snap), state, kv->state_bytes);
+    be_copy(kv->be, kv_snap_fill(kv, snap), state, kv->state_bytes);
     kv_snap_attach(kv, page, snap);
     return true;
 }

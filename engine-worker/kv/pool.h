@@ -20,8 +20,9 @@
 #define KV_NAME 32
 
 struct kv_shape {
+    struct be *be;              /* in whose memory the pages are; borrowed */
     int n_attn;                 /* attention layers */
-    const struct be_attn *attn; /* [n_attn], borrowed during kv_new only */
+    const struct be_attn *attn; /* [n_attn], borrowed during kv_new only; kv_lay_out has placed them */
     size_t state_floats;        /* recurrent state of a sequence; 0: none */
     uint32_t n_pages, n_snaps;
 };
@@ -31,9 +32,12 @@ struct kv;
 int kv_new(struct kv **out, const struct kv_shape *s, struct vt_err *err);
 void kv_free(struct kv *kv); /* NULL is fine. Everything must have been given back (asserted) */
 
-/* Addresses in a page: K [n_kv_head][BE_PAGE][d] and V [n_kv_head][BE_PAGE][dv] of attention layer `layer`. */
-uint16_t *kv_k(const struct kv *kv, uint32_t page, int layer);
-uint16_t *kv_v(const struct kv *kv, uint32_t page, int layer);
+/* Gives n layers their places in a page, one behind the other. */
+void kv_lay_out(struct be_attn *attn, int n);
+/* Bytes of a page with these layers. */
+uint64_t kv_geo_bytes(const struct be_attn *attn, int n);
+struct be *kv_be(const struct kv *kv);
+/* In the backend's memory, as what it holds: be_fetch and be_write move it. */
 uint8_t *kv_page_data(const struct kv *kv, uint32_t page);
 uint64_t kv_page_bytes(const struct kv *kv);
 uint64_t kv_snap_bytes(const struct kv *kv);
@@ -60,7 +64,7 @@ uint32_t kv_page_refs(const struct kv *kv, uint32_t page);
 bool kv_snap_take(struct kv *kv, uint32_t page, const float *state);
 /* The page's snapshot, or KV_NONE. */
 uint32_t kv_snap_of(const struct kv *kv, uint32_t page);
-const float *kv_snap_data(const struct kv *kv, uint32_t snap);
+const float *kv_snap_data(const struct kv *kv, uint32_t snap); /* in the backend's memory */
 /* A held snapshot outlives its page. */
 void kv_snap_ref(struct kv *kv, uint32_t snap);
 void kv_snap_unref(struct kv *kv, uint32_t snap);

@@ -20,18 +20,20 @@ int kv_seq_init(struct kv_seq *s, struct kv *kv, struct kv *win, uint32_t window
                 uint32_t max_snaps, struct vt_err *err)
 {
     uint32_t n_pages = (cap + BE_PAGE - 1) / BE_PAGE;
+    void *state = NULL;
     *s = (struct kv_seq){.kv = kv, .win = win, .window = window, .cap = cap, .max_snaps = max_snaps};
     s->ids = calloc(cap, sizeof *s->ids);
     s->pages = calloc(n_pages, sizeof *s->pages);
     s->names = calloc(n_pages + 1, sizeof *s->names);
-    if (kv_state_floats(kv) > 0)
-        s->state = calloc(kv_state_floats(kv), sizeof *s->state);
     if (win)
         s->wpages = calloc(n_pages, sizeof *s->wpages);
-    if (s->ids && s->pages && s->names && (s->wpages || !win) && (s->state || kv_state_floats(kv) == 0))
-        return 0;
-    kv_seq_fini(s);
-    return vt_fail(err, VT_E_NOMEM, "out of memory for a window of %u tokens", cap);
+    int rc = s->ids && s->pages && s->names && (s->wpages || !win)
+                 ? be_alloc(kv_be(kv), &state, kv_snap_bytes(kv), err)
+                 : vt_fail(err, VT_E_NOMEM, "out of memory for a window of %u tokens", cap);
+    s->state = state;
+    if (rc < 0)
+        kv_seq_fini(s);
+    return rc;
 }
 
 /* The last page goes first, so that the start of a prefix is evicted last. */
@@ -53,7 +55,8 @@ void kv_seq_fini(struct kv_seq *s)
     free(s->pages);
     free(s->wpages);
     free(s->names);
-    free(s->state);
+    if (s->state)
+        be_release(kv_be(s->kv), s->state, kv_snap_bytes(s->kv));
     *s = (struct kv_seq){0};
 }
 
@@ -65,7 +68,7 @@ void kv_root(const char *tenant, uint8_t root[KV_NAME])
 static void zero_state(struct kv_seq *s)
 {
     if (s->state)
-        memset(s->state, 0, kv_state_floats(s->kv) * sizeof *s->state);
+        be_zero(kv_be(s->kv), s->state, kv_snap_bytes(s->kv));
 }
 
 void kv_seq_clear(struct kv_seq *s, const uint8_t root[KV_NAME])
@@ -172,7 +175,7 @@ static void load_state(struct kv_seq *s)
     }
     uint32_t snap = kv_snap_of(s->kv, s->pages[s->n / BE_PAGE - 1]);
     assert(s->n % BE_PAGE == 0 && snap != KV_NONE);
-    memcpy(s->state, kv_snap_data(s->kv, snap), kv_state_floats(s->kv) * sizeof *s->state);
+    be_copy(kv_be(s->kv), s->state, kv_snap_data(s->kv, snap), kv_snap_bytes(s->kv));
 }
 
 /* Puts copies of page i of another sequence (or of our own, published one) into page i of s. */
@@ -185,9 +188,11 @@ static bool copy_page(struct kv_seq *s, const struct kv_seq *from, uint32_t i)
         kv_page_unref(s->kv, page);
         return false;
     }
-    memcpy(kv_page_data(s->kv, page), kv_page_data(s->kv, from->pages[i]), kv_page_bytes(s->kv));
+    struct be *be = kv_be(s->kv);
+    be_copy(be, kv_page_data(s->kv, page), kv_page_data(s->kv, from->pages[i]), kv_page_bytes(s->kv));
     if (s->win)
-        memcpy(kv_page_data(s->win, wpage), kv_page_data(s->win, from->wpages[i]), kv_page_bytes(s->win));
+        be_copy(be, kv_page_data(s->win, wpage), kv_page_data(s->win, from->wpages[i]),
+                kv_page_bytes(s->win));
     if (i < s->n_pages) {
         kv_page_unref(s->kv, s->pages[i]);
         if (s->win)

@@ -24,9 +24,9 @@ struct kv_seq {
     uint32_t *wpages;          /* as pages; NULL: no window */
     uint32_t first_wpage;      /* those from here on are held */
     uint8_t (*names)[KV_NAME]; /* names[0]: root; names[i+1]: of page i while it is full */
-    float *state;              /* after n tokens; NULL when the model is not hybrid */
-    uint32_t max_snaps;        /* most snapshots that this sequence leaves behind */
-    uint32_t keep;             /* page border whose snapshot is not thinned out (end of the prompt) */
+    float *state;       /* after n tokens, in the backend's memory; NULL when the model is not hybrid */
+    uint32_t max_snaps; /* most snapshots that this sequence leaves behind */
+    uint32_t keep;      /* page border whose snapshot is not thinned out (end of the prompt) */
 };
 
 /* The pools are borrowed; window 0 and win NULL: the model has no layers with a window. */

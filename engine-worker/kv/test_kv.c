@@ -14,6 +14,9 @@
 #define STATE    4
 #define PAGE_F16 (2 * BE_PAGE) /* one K and one V value per token: one layer, one head, d = 1 */
 
+static struct be_pool *pool;
+static struct be *be;
+
 /* What the forward pass would write for a token: a function of the whole prefix, so that a wrong page cannot be right by
  * chance. */
 static uint64_t mix(uint64_t h, uint32_t id)
@@ -31,11 +34,22 @@ static uint64_t prefix_hash(const uint32_t *ids, uint32_t n)
     return h;
 }
 
+/* K [BE_PAGE], then V [BE_PAGE]. */
+static uint16_t *page_f16(const struct kv *kv, uint32_t page)
+{
+    return (uint16_t *)(void *)kv_page_data(kv, page);
+}
+
 static struct kv *make_kv(uint32_t pages, uint32_t snaps, bool hybrid)
 {
     struct be_attn geo = {.n_head = 1, .n_kv_head = 1, .d = 1, .dv = 1};
-    struct kv_shape shape = {
-        .n_attn = 1, .attn = &geo, .state_floats = hybrid ? STATE : 0, .n_pages = pages, .n_snaps = snaps};
+    kv_lay_out(&geo, 1);
+    struct kv_shape shape = {.be = be,
+                             .n_attn = 1,
+                             .attn = &geo,
+                             .state_floats = hybrid ? STATE : 0,
+                             .n_pages = pages,
+                             .n_snaps = snaps};
     struct kv *kv;
     assert_int_equal(kv_new(&kv, &shape, NULL), 0);
     assert_int_equal(kv_page_bytes(kv), PAGE_F16 * sizeof(uint16_t));
@@ -49,11 +63,11 @@ static void compute(struct kv_seq *s, const uint32_t *ids, uint32_t n)
     for (uint32_t i = 0; i < n; i++) {
         uint32_t pos = s->n + i;
         h = mix(h, ids[i]);
-        kv_k(s->kv, s->pages[pos / BE_PAGE], 0)[pos % BE_PAGE] = (uint16_t)h;
-        kv_v(s->kv, s->pages[pos / BE_PAGE], 0)[pos % BE_PAGE] = (uint16_t)(h >> 16);
+        page_f16(s->kv, s->pages[pos / BE_PAGE])[pos % BE_PAGE] = (uint16_t)h;
+        page_f16(s->kv, s->pages[pos / BE_PAGE])[BE_PAGE + pos % BE_PAGE] = (uint16_t)(h >> 16);
         if (s->win) {
             assert_true(pos / BE_PAGE >= s->first_wpage);
-            kv_k(s->win, s->wpages[pos / BE_PAGE], 0)[pos % BE_PAGE] = (uint16_t)(h >> 32);
+            page_f16(s->win, s->wpages[pos / BE_PAGE])[pos % BE_PAGE] = (uint16_t)(h >> 32);
         }
         if (s->state)
             for (int j = 0; j < STATE; j++)
@@ -69,10 +83,10 @@ static void check_content(const struct kv_seq *s)
     assert_true(!s->win || s->first_wpage <= kv_window_first(s->window, border));
     for (uint32_t i = 0; i < s->n; i++) {
         h = mix(h, s->ids[i]);
-        assert_int_equal(kv_k(s->kv, s->pages[i / BE_PAGE], 0)[i % BE_PAGE], (uint16_t)h);
-        assert_int_equal(kv_v(s->kv, s->pages[i / BE_PAGE], 0)[i % BE_PAGE], (uint16_t)(h >> 16));
+        assert_int_equal(page_f16(s->kv, s->pages[i / BE_PAGE])[i % BE_PAGE], (uint16_t)h);
+        assert_int_equal(page_f16(s->kv, s->pages[i / BE_PAGE])[BE_PAGE + i % BE_PAGE], (uint16_t)(h >> 16));
         if (s->win && i / BE_PAGE >= s->first_wpage)
-            assert_int_equal(kv_k(s->win, s->wpages[i / BE_PAGE], 0)[i % BE_PAGE], (uint16_t)(h >> 32));
+            assert_int_equal(page_f16(s->win, s->wpages[i / BE_PAGE])[i % BE_PAGE], (uint16_t)(h >> 32));
     }
     for (int j = 0; s->state && j < STATE; j++)
         assert_true(s->state[j] == (s->n ? (float)((h >> (8 * j)) & 0xffff) : 0.0f));
@@ -488,6 +502,18 @@ static void a_full_pool_says_so(void **state)
     kv_free(kv);
 }
 
+static int group_setup(void **state)
+{
+    return be_pool_new(&pool, 1, NULL) == 0 ? be_new(&be, pool, -1, NULL) : -1;
+}
+
+static int group_teardown(void **state)
+{
+    be_free(be);
+    be_pool_free(pool);
+    return 0;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -508,5 +534,5 @@ int main(void)
         cmocka_unit_test(an_import_becomes_a_sequence),
         cmocka_unit_test(a_full_pool_says_so),
     };
-    return cmocka_run_group_tests_name("kv", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("kv", tests, group_setup, group_teardown);
 }

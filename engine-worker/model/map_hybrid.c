@@ -70,7 +70,7 @@ static int map_delta(struct map *p, struct layer *l, int i, const struct map_hyb
         map_vector(p, &g->a, i, "ssm_a", heads) < 0 ||
         map_vector(p, &g->norm_w, i, "ssm_norm.weight", size) < 0)
         return -1;
-    x->state_at = p->m->state_floats;
+    x->geo.state_at = p->m->state_floats;
     p->m->state_floats += be_delta_state_floats(g);
     return 0;
 }

@@ -1,5 +1,6 @@
 #include "model.h"
 #include "map.h"
+#include "pool.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,6 +70,20 @@ static int map_arch(struct map *p)
                    m->arch, known);
 }
 
+/* Every layer learns where in a page its K and V are. */
+static void place_kv(struct model *m)
+{
+    kv_lay_out(m->attn_geo, m->n_attn + m->n_drafts);
+    kv_lay_out(m->window_geo, m->n_window);
+    for (int i = 0; i < m->n_layer; i++) {
+        struct attention *a = &m->layers[i].attn;
+        if (m->layers[i].mixer == MIX_ATTENTION)
+            a->geo = (a->geo.window > 0 ? m->window_geo : m->attn_geo)[a->index];
+    }
+    for (int i = 0; i < m->n_drafts; i++)
+        m->drafts[i].block.attn.geo = m->attn_geo[m->drafts[i].block.attn.index];
+}
+
 /* Numbers the attention layers and gathers their geometry, those with a window apart from the others. */
 static int lay_out_kv(struct map *p)
 {
@@ -92,6 +107,7 @@ static int lay_out_kv(struct map *p)
         a->index = m->n_attn + i;
         m->attn_geo[a->index] = a->geo;
     }
+    place_kv(m);
     return 0;
 }
 

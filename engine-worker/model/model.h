@@ -31,7 +31,6 @@ struct attention {
 struct delta_net {
     struct be_weight qkv, gate, beta, alpha, out;
     struct be_delta geo;
-    size_t state_at; /* first float of this layer's state within a sequence's recurrent state */
 };
 
 enum act { ACT_SILU, ACT_GELU };

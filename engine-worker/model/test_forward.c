@@ -41,7 +41,7 @@ static void setup(struct bench *b, const struct tiny *t, int simd, int threads)
     assert_int_equal(be_pool_new(&b->pool, threads, NULL), 0);
     assert_int_equal(be_new(&b->be, b->pool, simd, NULL), 0);
     assert_int_equal(
-        fw_pools(&b->kv, &b->win, b->m, true, SEQS * WIN / BE_PAGE, SEQS * WIN / BE_PAGE, 0, NULL), 0);
+        fw_pools(&b->kv, &b->win, b->m, b->be, true, SEQS * WIN / BE_PAGE, SEQS * WIN / BE_PAGE, 0, NULL), 0);
     assert_int_equal(fw_new(&b->fw, b->m, b->be, b->kv, b->win, WIN, SEQS, WIN, NULL), 0);
     for (int i = 0; i < SEQS; i++) {
         assert_int_equal(kv_seq_init(&b->seqs[i], b->kv, b->win, (uint32_t)b->m->window, WIN, 0, NULL), 0);
@@ -76,7 +76,8 @@ static void feed(struct bench *b, const uint32_t *ids, uint32_t n, uint32_t chun
         struct fw_run run = {
             .n_rows = part, .pos0 = (int32_t)s->n, .pages = s->pages, .wpages = s->wpages, .state = s->state};
         struct fw_batch batch = {.n_rows = part, .ids = ids + done, .want = want, .runs = &run, .n_runs = 1};
-        float *logits = fw_forward(b->fw, &batch);
+        float *logits;
+        assert_int_equal(fw_forward(b->fw, &batch, &logits, NULL), 0);
         memcpy(out + (size_t)done * (size_t)b->m->n_vocab, logits,
                (size_t)part * (size_t)b->m->n_vocab * sizeof *out);
         kv_seq_advance(s, ids + done, part);
@@ -191,7 +192,7 @@ static void neighbours(const struct tiny *t)
             rows += part;
         }
         struct fw_batch batch = {.n_rows = rows, .ids = ids, .want = want_row, .runs = runs, .n_runs = n};
-        got = fw_forward(b.fw, &batch);
+        assert_int_equal(fw_forward(b.fw, &batch, &got, NULL), 0);
         for (int i = 0, s = 0; i < n; i++, s++) {
             while (b.seqs[s].pages != runs[i].pages)
                 s++;
@@ -241,7 +242,8 @@ static void only_flagged_rows_give_logits(void **state)
     uint8_t want[10] = {0, 0, 1, 0, 0, 0, 1, 0, 0, 1};
     struct fw_run run = {.n_rows = 10, .pages = s->pages, .wpages = s->wpages, .state = s->state};
     struct fw_batch batch = {.n_rows = 10, .ids = b.ids, .want = want, .runs = &run, .n_runs = 1};
-    float *some = fw_forward(b.fw, &batch);
+    float *some;
+    assert_int_equal(fw_forward(b.fw, &batch, &some, NULL), 0);
     assert_memory_equal(some, all + 2 * V, V * sizeof(float));
     assert_memory_equal(some + V, all + 6 * V, V * sizeof(float));
     assert_memory_equal(some + 2 * V, all + 9 * V, V * sizeof(float));
@@ -268,11 +270,13 @@ static void drafts(struct bench *b, uint32_t chunk, float *hidden, float *out)
                                  .runs = &run,
                                  .n_runs = 1,
                                  .hidden = hidden + at * E};
-        assert_non_null(fw_forward(b->fw, &batch));
+        float *logits;
+        assert_int_equal(fw_forward(b->fw, &batch, &logits, NULL), 0);
         batch.ids++;
         batch.want = all;
         batch.hidden = NULL;
-        memcpy(out + at * V, fw_draft(b->fw, &batch, hidden + at * E), part * V * sizeof *out);
+        assert_int_equal(fw_draft(b->fw, &batch, hidden + at * E, &logits, NULL), 0);
+        memcpy(out + at * V, logits, part * V * sizeof *out);
         kv_seq_advance(s, b->ids + at, part);
     }
 }

@@ -33,16 +33,17 @@ static uint8_t *rec_at(const struct eng *e, const struct rec *r, uint64_t off, u
     return i < r->n_wpages ? kv_page_data(e->win, r->wpages[i]) + at : NULL;
 }
 
-static void rec_read(const struct eng *e, const struct rec *r, uint64_t off, uint8_t *dst, size_t len)
+static int rec_read(const struct eng *e, const struct rec *r, uint64_t off, uint8_t *dst, size_t len)
 {
     for (uint64_t left, n; len > 0; off += n, dst += n, len -= n) {
         const uint8_t *src = rec_at(e, r, off, &left);
         n = len < left ? len : left;
-        if (src)
-            memcpy(dst, src, n);
-        else
+        if (!src)
             memset(dst, 0, n);
+        else if (be_fetch(e->be, dst, src, n, NULL) < 0)
+            return -1;
     }
+    return 0;
 }
 
 static void rec_write(const struct eng *e, const struct rec *r, uint64_t off, const uint8_t *src, size_t len)
@@ -51,7 +52,7 @@ static void rec_write(const struct eng *e, const struct rec *r, uint64_t off, co
         uint8_t *dst = rec_at(e, r, off, &left);
         n = len < left ? len : left;
         if (dst)
-            memcpy(dst, src, n);
+            be_write(e->be, dst, src, n);
     }
 }
 
@@ -174,11 +175,8 @@ int engine_export_read(struct eng *e, struct eng_export *x, int kind, uint32_t i
     uint64_t size = block ? kv_page_bytes(e->kv) : checkpoint_rec_bytes(e);
     if ((!block && !rec) || off > size || len > size - off)
         return -1;
-    if (block)
-        memcpy(dst, kv_page_data(e->kv, h->pages[index]) + off, len);
-    else
-        rec_read(e, &h->recs[index], off, dst, len);
-    return 0;
+    return block ? be_fetch(e->be, dst, kv_page_data(e->kv, h->pages[index]) + off, len, NULL)
+                 : rec_read(e, &h->recs[index], off, dst, len);
 }
 
 /* ---- import ---- */
@@ -320,7 +318,7 @@ int engine_import_write(struct eng *e, void *imp, int kind, uint32_t index, uint
         return vt_fail(err, VT_E_PARAM, "%zu bytes at %llu of block %u (kind %d) lie outside of the import",
                        len, (unsigned long long)off, index, kind);
     if (block)
-        memcpy(kv_page_data(e->kv, m->pages[index]) + off, src, len);
+        be_write(e->be, kv_page_data(e->kv, m->pages[index]) + off, src, len);
     else
         rec_write(e, &m->rec, off, src, len);
     return 0;

@@ -111,7 +111,7 @@ static uint32_t n_wpages(const struct eng *e, const struct eng_config *c)
 
 static int make_pool(struct eng *e, const struct eng_config *c, struct vt_err *err)
 {
-    return fw_pools(&e->kv, &e->win, e->model, false, n_pages(e, c), n_wpages(e, c), n_snaps(c), err);
+    return fw_pools(&e->kv, &e->win, e->model, e->be, false, n_pages(e, c), n_wpages(e, c), n_snaps(c), err);
 }
 
 static int make_slots(struct eng *e, const struct eng_config *c, struct vt_err *err)
@@ -149,30 +149,50 @@ static int make_batch(struct eng *e, struct vt_err *err)
     e->todo = calloc(e->n_slots, sizeof *e->todo);
     if (!e->ids || !e->want || !e->runs || !e->run_slots || !e->todo)
         return vt_fail(err, VT_E_NOMEM, "out of memory for a batch of %lld rows", (long long)rows);
-    return fw_new(&e->fw, e->model, e->be, e->kv, e->win, rows, (int)e->n_slots, e->n_slots, err);
-}
-
-static uint64_t token_bytes(const struct be_attn *geo, int n)
-{
-    uint64_t bytes = 0;
-    for (int i = 0; i < n; i++)
-        bytes += 2 * (uint64_t)geo[i].n_kv_head * (uint64_t)(geo[i].d + geo[i].dv);
-    return bytes;
+    return fw_new(&e->fw, e->resident.m, e->be, e->kv, e->win, rows, (int)e->n_slots, e->n_slots, err);
 }
 
 static uint64_t kv_planned(const struct eng *e, const struct eng_config *c)
 {
     const struct model *m = e->model;
-    return (uint64_t)n_pages(e, c) * BE_PAGE * token_bytes(m->attn_geo, m->n_attn) +
-           (uint64_t)n_wpages(e, c) * BE_PAGE * token_bytes(m->window_geo, m->n_window) +
+    return n_pages(e, c) * kv_geo_bytes(m->attn_geo, m->n_attn) +
+           n_wpages(e, c) * kv_geo_bytes(m->window_geo, m->n_window) +
            n_snaps(c) * m->state_floats * sizeof(float);
+}
+
+static uint64_t states_bytes(const struct eng *e)
+{
+    return (uint64_t)(e->n_slots + 1) * e->model->state_floats * sizeof(float);
+}
+
+static void uploaded(void *arg, uint64_t done, uint64_t total)
+{
+    progress(arg, PHASE_WEIGHTS, done, total);
+}
+
+static int make_resident(struct eng *e, const struct eng_config *c, struct vt_err *err)
+{
+    int64_t rows = (int64_t)c->slots + e->ubatch;
+    struct resident_config r = {
+        .device = c->device ? c->device : "cpu",
+        .threads = c->threads,
+        .simd = c->simd,
+        .more = kv_planned(e, c) + (c->slots + 1) * e->model->state_floats * sizeof(float) +
+                fw_plan(e->model, rows, c->slots),
+        .progress = uploaded,
+        .arg = (void *)(uintptr_t)c,
+    };
+    if (resident_open(&e->resident, e->model, &r, err) < 0)
+        return -1;
+    e->be = e->resident.be;
+    e->pool = e->resident.pool;
+    return 0;
 }
 
 static int make_facts(struct eng *e, const struct eng_config *c, struct vt_err *err)
 {
     const struct model *m = e->model;
     struct eng_facts *f = &e->facts;
-    uint64_t states = (uint64_t)(e->n_slots + 1) * m->state_floats * sizeof(float);
     *f = (struct eng_facts){
         .n_vocab = (uint32_t)m->n_vocab,
         .n_layer = (uint32_t)m->n_layer,
@@ -192,11 +212,18 @@ static int make_facts(struct eng *e, const struct eng_config *c, struct vt_err *
         .kv_planned = kv_planned(e, c),
         .kv_measured = kv_bytes(e->kv) + (e->win ? kv_bytes(e->win) : 0),
         .work_planned = fw_bytes(e->fw),
-        .work_measured = fw_bytes(e->fw) + states,
+        .work_measured = fw_bytes(e->fw) + states_bytes(e),
     };
+    if (e->resident.up)
+        f->weights_planned = f->weights_measured = upload_bytes(e->resident.up);
     snprintf(f->arch, sizeof f->arch, "%s", m->arch);
     snprintf(f->model, sizeof f->model, "%s", m->name);
-    snprintf(f->simd, sizeof f->simd, "%s", be_simd_name(be_simd_of(e->be)));
+    snprintf(f->simd, sizeof f->simd, "%s", be_name(e->be));
+    snprintf(f->device, sizeof f->device, "%s", e->resident.device);
+    snprintf(f->device_note, sizeof f->device_note, "%s", e->resident.note);
+    snprintf(f->gpu, sizeof f->gpu, "%s", e->resident.gpu.name);
+    snprintf(f->gpu_uuid, sizeof f->gpu_uuid, "%s", e->resident.gpu.uuid);
+    f->gpu_free = e->resident.gpu.free;
     f->numerics = NUMERICS;
     if (layout_describe(e, &e->layout, &f->layout_len, f->layout_fp, f->payload, err) < 0)
         return -1;
@@ -231,8 +258,7 @@ static void engine_free(struct eng *e)
     fw_free(e->fw);
     kv_free(e->kv);
     kv_free(e->win);
-    be_free(e->be);
-    be_pool_free(e->pool);
+    resident_close(&e->resident);
     tok_free(e->tok);
     model_free(e->model);
     gguf_close(e->file);
@@ -253,9 +279,8 @@ static int engine_load(struct eng **out, const struct eng_config *c, const struc
     e->window = c->ctx_tokens;
     e->ubatch = c->ubatch;
     pulse_set(e, ENG_OP_LOAD);
-    if (load_model(e, c, err) < 0 || be_pool_new(&e->pool, c->threads, err) < 0 ||
-        be_new(&e->be, e->pool, c->simd, err) < 0 || make_pool(e, c, err) < 0 || make_slots(e, c, err) < 0 ||
-        make_batch(e, err) < 0 || make_facts(e, c, err) < 0) {
+    if (load_model(e, c, err) < 0 || make_resident(e, c, err) < 0 || make_pool(e, c, err) < 0 ||
+        make_slots(e, c, err) < 0 || make_batch(e, err) < 0 || make_facts(e, c, err) < 0) {
         engine_free(e);
         return -1;
     }

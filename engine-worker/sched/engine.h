@@ -100,10 +100,13 @@ struct eng_facts {
     uint64_t n_params, model_bytes;
     uint32_t slots, window; /* tokens of one slot, prompt and output together */
     uint64_t pool_tokens;
-    uint64_t kv_bytes_per_token; /* all layers, measured from the allocation */
-    uint64_t block_bytes;        /* one 256-token page, all layers */
-    uint64_t rec_bytes;          /* one recurrent snapshot, 0 when not hybrid */
-    char simd[16];
+    uint64_t kv_bytes_per_token;                   /* all layers, measured from the allocation */
+    uint64_t block_bytes;                          /* one 256-token page, all layers */
+    uint64_t rec_bytes;                            /* one recurrent snapshot, 0 when not hybrid */
+    char simd[16];                                 /* instruction set of the kernels, or "cuda" */
+    char device[16];                               /* "cpu", "gpu:0" */
+    char device_note[256], gpu[128], gpu_uuid[40]; /* empty when there is nothing to tell */
+    uint64_t gpu_free;                             /* before the load */
     int threads;
     uint64_t weights_planned, weights_measured, kv_planned, kv_measured, work_planned, work_measured;
     const uint8_t *layout; /* canonical msgpack of the layout descriptor; owned by the core */
@@ -157,7 +160,8 @@ struct eng_config {
     const char *model_path;
     uint32_t slots, ctx_tokens, ubatch;
     int threads;
-    int simd; /* enum be_simd or -1 */
+    int simd;           /* enum be_simd or -1 */
+    const char *device; /* resident.h: "auto", "cpu", "gpu:0" */
     uint32_t rec_snapshots;
     /* Load progress, called from the loading thread. */
     void (*progress)(void *arg, unsigned phase, uint64_t done, uint64_t total);

@@ -7,6 +7,7 @@
 #include "engine.h"
 #include "forward.h"
 #include "model.h"
+#include "resident.h"
 #include "sampler.h"
 #include "seq.h"
 #include "tokenizer.h"
@@ -84,7 +85,8 @@ struct eng {
     struct gguf_file *file;
     struct tok *tok;
     struct model *model;
-    struct be_pool *pool;
+    struct resident resident;
+    struct be_pool *pool; /* of resident, as is be */
     struct be *be;
     struct kv *kv, *win; /* win: of the layers with a window; NULL: none */
     struct fw *fw;

@@ -218,12 +218,10 @@ static void account(struct eng *e, uint64_t us)
         e->counters.busy_slots_sum += e->slots[i].req != NULL;
 }
 
-static void fail_batch(struct eng *e)
+static void fail_batch(struct eng *e, const struct vt_err *err)
 {
-    struct vt_err err;
-    vt_fail(&err, VT_E_NOMEM, "out of memory for the page tables of a step");
     for (int i = 0; i < e->n_runs; i++)
-        slot_finish(e, e->run_slots[i], ENG_ERROR, &err);
+        slot_finish(e, e->run_slots[i], ENG_ERROR, err);
 }
 
 /* What the grammar lets come next. False: nothing, and the request has ended. */
@@ -273,28 +271,30 @@ bool engine_step(struct eng *e)
     pulse_set(e, e->n_prefill_rows > 0 ? ENG_OP_PREFILL : ENG_OP_DECODE);
     struct fw_batch b = {
         .n_rows = e->n_rows, .ids = e->ids, .want = e->want, .runs = e->runs, .n_runs = e->n_runs};
-    float *logits = fw_forward(e->fw, &b);
+    struct vt_err err;
+    float *logits;
+    int rc = fw_forward(e->fw, &b, &logits, &err);
     account(e, vt_mono(&e->clock) - start);
-    if (logits)
+    if (rc == 0)
         finish_batch(e, logits);
     else
-        fail_batch(e);
+        fail_batch(e, &err);
     pulse_bump(e);
     return true;
 }
 
 /* ---- proof of life ---- */
 
-static int check_logits(const struct eng *e, const float *logits, int64_t rows, const char *what,
-                        struct vt_err *err)
+static int prove(struct eng *e, const struct fw_batch *b, int64_t rows, float **logits, const char *what,
+                 struct vt_err *err)
 {
-    if (!logits)
-        return vt_fail(err, VT_E_NOMEM, "%s: out of memory for page tables", what);
+    if (fw_forward(e->fw, b, logits, err) < 0)
+        return vt_fail_prefix(err, "%s", what);
     for (int64_t i = 0; i < rows * e->model->n_vocab; i++)
-        if (!isfinite(logits[i]))
+        if (!isfinite((*logits)[i]))
             return vt_fail(err, VT_E_NOT_FINITE,
                            "%s: logit %lld of row %lld is not finite; the model file is damaged or "
-                           "this CPU computes wrongly",
+                           "this machine computes wrongly",
                            what, (long long)(i % e->model->n_vocab), (long long)(i / e->model->n_vocab));
     return 0;
 }
@@ -308,14 +308,14 @@ int engine_canary(struct eng *e, struct vt_err *err)
 {
     pulse_set(e, ENG_OP_CANARY);
     if (e->canary.state)
-        memset(e->canary.state, 0, e->model->state_floats * sizeof *e->canary.state);
+        be_zero(e->be, e->canary.state, e->model->state_floats * sizeof *e->canary.state);
     struct fw_run run = {
         .n_rows = 1, .pages = e->canary.pages, .wpages = e->canary.wpages, .state = e->canary.state};
     uint32_t id = some_id(e, 1);
     uint8_t want = 1;
     struct fw_batch b = {.n_rows = 1, .ids = &id, .want = &want, .runs = &run, .n_runs = 1};
-    float *logits = fw_forward(e->fw, &b);
-    if (check_logits(e, logits, 1, "canary", err) < 0)
+    float *logits;
+    if (prove(e, &b, 1, &logits, "canary", err) < 0)
         return -1;
     uint32_t got = (uint32_t)be_argmax(logits, e->model->n_vocab);
     if (e->canary_known && got != e->canary_expect)
@@ -334,9 +334,9 @@ static int test_decodes(struct eng *e, struct vt_err *err)
 {
     uint32_t n = e->n_slots < BE_PAGE ? e->n_slots : BE_PAGE;
     size_t floats = e->model->state_floats;
-    float *states = calloc(n * floats + 1, sizeof *states);
-    if (!states)
-        return vt_fail(err, VT_E_NOMEM, "out of memory for the self-test");
+    void *memory;
+    if (be_alloc(e->be, &memory, n * floats * sizeof(float), err) < 0)
+        return vt_fail_prefix(err, "self-test");
     for (uint32_t i = 0; i < n; i++) {
         e->ids[i] = some_id(e, i);
         e->want[i] = 1;
@@ -345,18 +345,19 @@ static int test_decodes(struct eng *e, struct vt_err *err)
                                      .pos0 = (int32_t)i,
                                      .pages = e->canary.pages,
                                      .wpages = e->canary.wpages,
-                                     .state = states + i * floats};
+                                     .state = floats ? (float *)memory + i * floats : NULL};
     }
     struct fw_batch b = {.n_rows = n, .ids = e->ids, .want = e->want, .runs = e->runs, .n_runs = (int)n};
-    int rc = check_logits(e, fw_forward(e->fw, &b), n, "self-test (one token in every slot)", err);
-    free(states);
+    float *logits;
+    int rc = prove(e, &b, n, &logits, "self-test (one token in every slot)", err);
+    be_release(e->be, memory, n * floats * sizeof(float));
     return rc;
 }
 
 static int test_ubatch(struct eng *e, struct vt_err *err)
 {
     if (e->canary.state)
-        memset(e->canary.state, 0, e->model->state_floats * sizeof *e->canary.state);
+        be_zero(e->be, e->canary.state, e->model->state_floats * sizeof *e->canary.state);
     for (uint32_t i = 0; i < e->ubatch; i++) {
         e->ids[i] = some_id(e, i);
         e->want[i] = i + 1 == e->ubatch;
@@ -364,7 +365,8 @@ static int test_ubatch(struct eng *e, struct vt_err *err)
     struct fw_run run = {
         .n_rows = e->ubatch, .pages = e->canary.pages, .wpages = e->canary.wpages, .state = e->canary.state};
     struct fw_batch b = {.n_rows = e->ubatch, .ids = e->ids, .want = e->want, .runs = &run, .n_runs = 1};
-    return check_logits(e, fw_forward(e->fw, &b), 1, "self-test (largest batch)", err);
+    float *logits;
+    return prove(e, &b, 1, &logits, "self-test (largest batch)", err);
 }
 
 int engine_selftest(struct eng *e, struct vt_err *err)

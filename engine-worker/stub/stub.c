@@ -59,6 +59,7 @@ static void make_facts(struct eng *e)
     strcpy(f->arch, "stub");
     strcpy(f->model, "stub");
     strcpy(f->simd, "ref");
+    strcpy(f->device, "cpu");
     f->threads = 1;
     f->n_vocab = STUB_VOCAB;
     f->n_layer = f->n_embd = 1;

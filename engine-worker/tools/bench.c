@@ -137,9 +137,8 @@ static json_t *describe(const struct lab *lab, const char *path, const struct pl
     return json_pack(
         "{s:s, s:s, s:s, s:I, s:I, s:s, s:i, s:i, s:s, s:i, s:s, s:o}", "program", "vitriol-tool bench",
         "model", path, "arch", lab->model->arch, "params", (json_int_t)lab->model->n_params, "model_bytes",
-        (json_int_t)lab->model->bytes, "simd", be_simd_name(be_simd_of(lab->be)), "threads",
-        be_pool_threads(lab->pool), "ubatch", (int)lab->ubatch, "kv", "f16", "repeats", (int)p->repeats,
-        "method",
+        (json_int_t)lab->model->bytes, "simd", be_name(lab->be), "threads", be_pool_threads(lab->pool),
+        "ubatch", (int)lab->ubatch, "kv", "f16", "repeats", (int)p->repeats, "method",
         "median of the repeats after one warm-up; depth is filled before the clock starts; tokens/s of all "
         "sequences together",
         "flags", flags);
@@ -169,7 +168,7 @@ static int run(struct lab *lab, const struct plan *p, json_t *results, struct vt
 
 int tool_bench(int argc, char **argv, struct vt_err *err)
 {
-    const char *model = NULL, *simd = "auto";
+    const char *model = NULL, *simd = "auto", *device = "auto";
     int64_t prompt = 512, gen = 128, threads = 0, repeats = 5, ubatch = 256;
     struct plan p = {.depths = {{0}, 1}, .batches = {{1}, 1}};
     bool json = false;
@@ -184,6 +183,7 @@ int tool_bench(int argc, char **argv, struct vt_err *err)
         {"--repeats", NULL, OPT_INT, &repeats, 1, REPEATS_MAX,
          "measurements, of which the median is told (5)"},
         {"--simd", NULL, OPT_STR, &simd, 0, 0, "auto, ref, sse2, avx, avx2 or avx512"},
+        {"--device", NULL, OPT_STR, &device, 0, 0, "auto, cpu or gpu:0 (gpu:1 ...)"},
         {"--json", NULL, OPT_FLAG, &json, 0, 0, "machine-readable result"},
         {0},
     };
@@ -205,6 +205,7 @@ int tool_bench(int argc, char **argv, struct vt_err *err)
         batch = p.batches.v[i] > batch ? p.batches.v[i] : batch;
     struct lab lab;
     struct lab_config c = {.path = model,
+                           .device = device,
                            .threads = (int)threads,
                            .n_seqs = (uint32_t)batch,
                            .ctx = (uint32_t)(depth + prompt + gen + 1),

@@ -68,7 +68,7 @@ int eval_perplexity(struct lab *lab, uint32_t *ids, size_t n_ids, uint32_t ctx, 
 static void print_result(const struct eval_result *r, const char *path, uint32_t ctx, size_t n_ids,
                          const struct lab *lab, bool json)
 {
-    const char *simd = be_simd_name(be_simd_of(lab->be));
+    const char *simd = be_name(lab->be);
     if (!json) {
         printf("perplexity %.4f over %llu tokens in %llu windows of %u (second half of each scored)\n",
                r->perplexity, (unsigned long long)r->count, (unsigned long long)r->windows, ctx);
@@ -144,7 +144,7 @@ static int eval_tokens(struct lab *lab, const char *tokens, const char *out, boo
 
 int tool_eval(int argc, char **argv, struct vt_err *err)
 {
-    const char *model = NULL, *text = NULL, *tokens = NULL, *logits = NULL, *simd = "auto";
+    const char *model = NULL, *text = NULL, *tokens = NULL, *logits = NULL, *simd = "auto", *device = "auto";
     int64_t ctx = 512, threads = 0, ubatch = 256, windows = 0;
     bool json = false, draft = false;
     const struct opt table[] = {
@@ -163,6 +163,7 @@ int tool_eval(int argc, char **argv, struct vt_err *err)
         {"--ubatch", NULL, OPT_INT, &ubatch, 1, 4096,
          "most rows in one step (256); results do not depend on it"},
         {"--simd", NULL, OPT_STR, &simd, 0, 0, "auto, ref, sse2, avx, avx2 or avx512"},
+        {"--device", NULL, OPT_STR, &device, 0, 0, "auto, cpu or gpu:0 (gpu:1 ...)"},
         {"--json", NULL, OPT_FLAG, &json, 0, 0, "machine-readable result"},
         {0},
     };
@@ -183,6 +184,7 @@ int tool_eval(int argc, char **argv, struct vt_err *err)
         return vt_fail(err, VT_E_USAGE, "--draft belongs to --tokens");
     struct lab lab;
     struct lab_config c = {.path = model,
+                           .device = device,
                            .threads = (int)threads,
                            .n_seqs = 1,
                            .ctx = (uint32_t)ctx,

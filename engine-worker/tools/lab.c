@@ -1,5 +1,6 @@
 #include "lab.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,20 +10,48 @@ static int open_model(struct lab *l, const struct lab_config *c, struct vt_err *
         return -1;
     if (model_load(&l->model, l->file, c->path, err) < 0 || tok_load(&l->tok, l->file, err) < 0)
         return vt_fail_prefix(err, "%s", c->path);
-    if (be_pool_new(&l->pool, c->threads, err) < 0)
+    return 0;
+}
+
+static uint32_t rows_of(const struct lab_config *c)
+{
+    return c->ubatch > c->n_seqs ? c->ubatch : c->n_seqs;
+}
+
+static uint32_t logits_of(const struct lab_config *c)
+{
+    return c->logits > c->n_seqs ? c->logits : c->n_seqs;
+}
+
+static int make_resident(struct lab *l, const struct lab_config *c, struct vt_err *err)
+{
+    const struct model *m = l->model;
+    uint64_t kv =
+        kv_geo_bytes(m->attn_geo, m->n_attn + m->n_drafts) + kv_geo_bytes(m->window_geo, m->n_window);
+    struct resident_config r = {
+        .device = c->device ? c->device : "auto",
+        .threads = c->threads,
+        .simd = c->simd,
+        .more = c->n_seqs * ((c->ctx + BE_PAGE - 1) / BE_PAGE * kv + m->state_floats * sizeof(float)) +
+                fw_plan(m, rows_of(c), logits_of(c))};
+    if (resident_open(&l->resident, m, &r, err) < 0)
         return -1;
-    return be_new(&l->be, l->pool, c->simd, err);
+    if (l->resident.note[0])
+        fprintf(stderr, "on the CPU: %s\n", l->resident.note);
+    l->be = l->resident.be;
+    l->pool = l->resident.pool;
+    return 0;
 }
 
 static int make_kv(struct lab *l, const struct lab_config *c, struct vt_err *err)
 {
     uint32_t pages = c->n_seqs * ((c->ctx + BE_PAGE - 1) / BE_PAGE);
-    return fw_pools(&l->kv, &l->win, l->model, true, pages, pages, 0, err);
+    return fw_pools(&l->kv, &l->win, l->model, l->be, true, pages, pages, 0, err);
 }
 
 static int make_seqs(struct lab *l, const struct lab_config *c, struct vt_err *err)
 {
-    uint32_t rows = c->ubatch > c->n_seqs ? c->ubatch : c->n_seqs;
+    uint32_t rows = rows_of(c);
     l->seqs = calloc(c->n_seqs, sizeof *l->seqs);
     l->runs = calloc(c->n_seqs, sizeof *l->runs);
     l->want = calloc(rows, 1);
@@ -32,14 +61,15 @@ static int make_seqs(struct lab *l, const struct lab_config *c, struct vt_err *e
         if (kv_seq_init(&l->seqs[i], l->kv, l->win, (uint32_t)l->model->window, c->ctx, 0, err) < 0)
             return -1;
     l->ubatch = c->ubatch;
-    l->max_logits = c->logits > c->n_seqs ? c->logits : c->n_seqs;
-    return fw_new(&l->fw, l->model, l->be, l->kv, l->win, rows, (int)c->n_seqs, l->max_logits, err);
+    l->max_logits = logits_of(c);
+    return fw_new(&l->fw, l->resident.m, l->be, l->kv, l->win, rows, (int)c->n_seqs, l->max_logits, err);
 }
 
 int lab_open(struct lab *lab, const struct lab_config *c, struct vt_err *err)
 {
     *lab = (struct lab){0};
-    if (open_model(lab, c, err) == 0 && make_kv(lab, c, err) == 0 && make_seqs(lab, c, err) == 0) {
+    if (open_model(lab, c, err) == 0 && make_resident(lab, c, err) == 0 && make_kv(lab, c, err) == 0 &&
+        make_seqs(lab, c, err) == 0) {
         lab_reset(lab);
         return 0;
     }
@@ -57,8 +87,7 @@ void lab_close(struct lab *lab)
     fw_free(lab->fw);
     kv_free(lab->kv);
     kv_free(lab->win);
-    be_free(lab->be);
-    be_pool_free(lab->pool);
+    resident_close(&lab->resident);
     tok_free(lab->tok);
     model_free(lab->model);
     gguf_close(lab->file);
@@ -99,9 +128,9 @@ int lab_feed(struct lab *lab, uint32_t seq, const uint32_t *ids, uint32_t n, uin
         struct fw_run run = {
             .n_rows = part, .pos0 = (int32_t)pos, .pages = s->pages, .wpages = s->wpages, .state = s->state};
         struct fw_batch b = {.n_rows = part, .ids = ids, .want = lab->want, .runs = &run, .n_runs = 1};
-        float *logits = fw_forward(lab->fw, &b);
-        if (!logits)
-            return vt_fail(err, VT_E_NOMEM, "out of memory for page tables");
+        float *logits;
+        if (fw_forward(lab->fw, &b, &logits, err) < 0)
+            return -1;
         kv_seq_advance(s, ids, part);
         if (from < part && rows(arg, pos + from, logits, part - from, err) != 0)
             return -1;
@@ -112,7 +141,8 @@ int lab_feed(struct lab *lab, uint32_t seq, const uint32_t *ids, uint32_t n, uin
 }
 
 /* One part of lab_draft: rows whose next token is known. */
-static float *draft_rows(struct lab *lab, const uint32_t *ids, uint32_t n, float *hidden)
+static int draft_rows(struct lab *lab, const uint32_t *ids, uint32_t n, float *hidden, float **logits,
+                      struct vt_err *err)
 {
     const struct kv_seq *s = &lab->seqs[0];
     struct fw_run run = {
@@ -120,12 +150,12 @@ static float *draft_rows(struct lab *lab, const uint32_t *ids, uint32_t n, float
     struct fw_batch b = {
         .n_rows = n, .ids = ids, .want = lab->want, .runs = &run, .n_runs = 1, .hidden = hidden};
     memset(lab->want, 0, n);
-    if (!fw_forward(lab->fw, &b))
-        return NULL;
+    if (fw_forward(lab->fw, &b, logits, err) < 0)
+        return -1;
     memset(lab->want, 1, n);
     b.ids = ids + 1;
     b.hidden = NULL;
-    return fw_draft(lab->fw, &b, hidden);
+    return fw_draft(lab->fw, &b, hidden, logits, err);
 }
 
 int lab_draft(struct lab *lab, const uint32_t *ids, uint32_t n, lab_rows *rows, void *arg, struct vt_err *err)
@@ -141,11 +171,9 @@ int lab_draft(struct lab *lab, const uint32_t *ids, uint32_t n, lab_rows *rows, 
             rc = no_room(s, part, err);
             break;
         }
-        const float *logits = draft_rows(lab, ids + at, part, hidden);
-        if (!logits) {
-            rc = vt_fail(err, VT_E_NOMEM, "out of memory for page tables");
+        float *logits;
+        if ((rc = draft_rows(lab, ids + at, part, hidden, &logits, err)) < 0)
             break;
-        }
         kv_seq_advance(s, ids + at, part);
         rc = rows(arg, s->n - part, logits, part, err);
         at += part;
@@ -171,10 +199,10 @@ float *lab_decode(struct lab *lab, const uint32_t *ids, uint32_t n, struct vt_er
                                        .state = s->state};
     }
     struct fw_batch b = {.n_rows = n, .ids = ids, .want = lab->want, .runs = lab->runs, .n_runs = (int)n};
-    float *logits = fw_forward(lab->fw, &b);
-    if (!logits)
-        vt_fail(err, VT_E_NOMEM, "out of memory for page tables");
-    for (uint32_t i = 0; logits && i < n; i++)
+    float *logits;
+    if (fw_forward(lab->fw, &b, &logits, err) < 0)
+        return NULL;
+    for (uint32_t i = 0; i < n; i++)
         kv_seq_advance(&lab->seqs[i], &ids[i], 1);
     return logits;
 }

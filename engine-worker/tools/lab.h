@@ -4,12 +4,14 @@
 
 #include "forward.h"
 #include "model.h"
+#include "resident.h"
 #include "seq.h"
 #include "tokenizer.h"
 
 struct lab_config {
     const char *path;
     int threads, simd;    /* as in be_pool_new and be_new */
+    const char *device;   /* resident.h; NULL: "auto" */
     uint32_t n_seqs, ctx; /* sequences and the tokens of each */
     uint32_t ubatch;
     uint32_t logits; /* most rows with logits in a step */
@@ -19,7 +21,8 @@ struct lab {
     struct gguf_file *file;
     struct tok *tok;
     struct model *model;
-    struct be_pool *pool;
+    struct resident resident;
+    struct be_pool *pool; /* of resident, as is be */
     struct be *be;
     struct kv *kv, *win; /* win: of the layers with a window; NULL: none */
     struct fw *fw;

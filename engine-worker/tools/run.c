@@ -108,7 +108,7 @@ static int read_prompt(const struct tok *tok, const char *text, const char *file
 }
 
 struct run_opts {
-    const char *model, *text, *file, *system, *simd;
+    const char *model, *text, *file, *system, *simd, *device;
     int64_t n, ctx, threads, ubatch, top_k, last_n, min_keep, seed;
     double temp, top_p, min_p, repeat, presence, frequency;
     bool raw, ignore_eos, special, stats;
@@ -127,6 +127,7 @@ static int parse(struct run_opts *o, int argc, char **argv, struct vt_err *err)
         {"-t", "--threads", OPT_INT, &o->threads, 0, 1024, "threads (0: one per core)"},
         {"--ubatch", NULL, OPT_INT, &o->ubatch, 1, 4096, "most prompt tokens in one step (256)"},
         {"--simd", NULL, OPT_STR, &o->simd, 0, 0, "auto, ref, sse2, avx, avx2 or avx512"},
+        {"--device", NULL, OPT_STR, &o->device, 0, 0, "auto, cpu or gpu:0 (gpu:1 ...)"},
         {"--temp", NULL, OPT_FLOAT, &o->temp, 0, 0, "temperature (0.8); 0: always the likeliest token"},
         {"--top-k", NULL, OPT_INT, &o->top_k, 0, INT32_MAX, "keep the best k (40; 0: all)"},
         {"--top-p", NULL, OPT_FLOAT, &o->top_p, 0, 0,
@@ -195,6 +196,7 @@ static uint32_t window(const struct run_opts *o, size_t n_ids)
 int tool_run(int argc, char **argv, struct vt_err *err)
 {
     struct run_opts o = {.simd = "auto",
+                         .device = "auto",
                          .n = 512,
                          .ubatch = 256,
                          .top_k = 40,
@@ -224,6 +226,7 @@ int tool_run(int argc, char **argv, struct vt_err *err)
                                .ubatch = (uint32_t)o.ubatch,
                                .threads = (int)o.threads,
                                .simd = simd,
+                               .device = o.device,
                                .rec_snapshots = 1};
         struct eng_request q = request(&o, &ids);
         struct run r = {.tok = tok, .special = o.special};

@@ -30,6 +30,7 @@ static const char *effective(const struct worker *w, enum vt_config_key k, char 
     case VT_CFG_ENGINE_SLOTS: snprintf(out, size, "%u", f->slots); return out;
     case VT_CFG_ENGINE_CTX_TOKENS: snprintf(out, size, "%u", f->window); return out;
     case VT_CFG_ENGINE_THREADS: snprintf(out, size, "%d", f->threads); return out;
+    case VT_CFG_ENGINE_DEVICE: snprintf(out, size, "%s", f->device); return out;
     case VT_CFG_ENGINE_SIMD: snprintf(out, size, "%s", f->simd); return out;
     default: break;
     }
@@ -88,7 +89,7 @@ static void plan_delta(const struct eng_facts *f, char *out, size_t size)
 
 static void put_facts(struct vt_enc *e, const struct eng_facts *f)
 {
-    char number[8][24], delta[24], layout[2 * 6 + 1], sha[2 * 6 + 1];
+    char number[9][24], delta[24], layout[2 * 6 + 1], sha[2 * 6 + 1];
     snprintf(number[0], sizeof number[0], "%llu", (unsigned long long)f->model_bytes);
     snprintf(number[1], sizeof number[1], "%u", f->n_ctx_train);
     snprintf(number[2], sizeof number[2], "%u", f->n_embd);
@@ -100,11 +101,25 @@ static void put_facts(struct vt_enc *e, const struct eng_facts *f)
     snprintf(number[7], sizeof number[7], "%u", f->numerics);
     vt_hex(f->layout_fp, 6, layout);
     vt_hex(f->payload, 6, sha);
-    const char *const pair[][2] = {{"arch", f->arch},     {"bytes", number[0]},   {"ctx_train", number[1]},
-                                   {"embd", number[2]},   {"kv", "k:f16,v:f16"},  {"layers", number[3]},
-                                   {"layout", layout},    {"model", f->model},    {"numerics", number[7]},
-                                   {"params", number[4]}, {"plan_delta", delta},  {"sha", sha},
-                                   {"simd", f->simd},     {"threads", number[5]}, {"vocab", number[6]}};
+    snprintf(number[8], sizeof number[8], "%llu", (unsigned long long)f->gpu_free);
+    const char *const pair[][2] = {{"arch", f->arch},
+                                   {"bytes", number[0]},
+                                   {"ctx_train", number[1]},
+                                   {"device", f->device},
+                                   {"embd", number[2]},
+                                   {"free", f->gpu[0] ? number[8] : "-"},
+                                   {"gpus", f->gpu[0] ? f->gpu_uuid : "none"},
+                                   {"kv", "k:f16,v:f16"},
+                                   {"layers", number[3]},
+                                   {"layout", layout},
+                                   {"model", f->model},
+                                   {"numerics", number[7]},
+                                   {"params", number[4]},
+                                   {"plan_delta", delta},
+                                   {"sha", sha},
+                                   {"simd", f->simd},
+                                   {"threads", number[5]},
+                                   {"vocab", number[6]}};
     vt_enc_map(e, VT_READY_FACTS, sizeof pair / sizeof pair[0]);
     for (size_t i = 0; i < sizeof pair / sizeof pair[0]; i++) {
         vt_enc_put_str(e, pair[i][0]);
@@ -116,6 +131,8 @@ void report_ready(struct worker *w)
 {
     const struct eng_facts *f = compute_facts(w->compute);
     struct vt_enc *e = vt_child_begin(w->child, VT_F_READY, 0);
+    if (f->device_note[0])
+        vt_log(w->log, VT_LOG_NOTICE, "the model runs on the CPU: %s", f->device_note);
     put_effective(w, e);
     put_plan(e, f);
     vt_enc_u64(e, VT_READY_KV_BYTES_PER_TOKEN, f->kv_bytes_per_token);

@@ -314,6 +314,7 @@ static int start_load(struct worker *w, struct vt_err *err)
                 .ubatch = (uint32_t)vt_config_int(w->cfg, VT_CFG_ENGINE_UBATCH_TOKENS),
                 .threads = (int)vt_config_int(w->cfg, VT_CFG_ENGINE_THREADS),
                 .simd = simd_of(vt_config_str(w->cfg, VT_CFG_ENGINE_SIMD), err),
+                .device = vt_config_str(w->cfg, VT_CFG_ENGINE_DEVICE),
                 .rec_snapshots = (uint32_t)vt_config_int(w->cfg, VT_CFG_ENGINE_REC_SNAPSHOTS),
                 .extra = w->args.extra},
         .canary_us = VT_SEC((uint64_t)vt_config_int(w->cfg, VT_CFG_ENGINE_CANARY_S)),

@@ -1,0 +1,212 @@
+#include "internal.h"
+
+#include <stdlib.h>
+
+/* The names of backend.h, for whatever the backend is. */
+
+void be_matmul_n(struct be *b, float *const *y, const struct be_weight *const *w, int n, const float *x,
+                 int64_t T)
+{
+    b->ops->matmul_n(b, y, w, n, x, T);
+}
+
+void be_get_rows(struct be *b, float *out, const struct be_weight *w, const uint32_t *ids, int64_t T)
+{
+    b->ops->get_rows(b, out, w, ids, T);
+}
+
+void be_copy_rows(struct be *b, float *y, int64_t y_stride, const float *x, int64_t x_stride, int64_t T,
+                  int64_t n)
+{
+    b->ops->copy_rows(b, y, y_stride, x, x_stride, T, n);
+}
+
+void be_pick_rows(struct be *b, float *y, const float *x, const int32_t *rows, int64_t T, int64_t n)
+{
+    b->ops->pick_rows(b, y, x, rows, T, n);
+}
+
+void be_rmsnorm(struct be *b, float *y, const float *x, const float *w, int64_t T, int64_t n, float eps)
+{
+    b->ops->rmsnorm(b, y, x, w, T, n, eps);
+}
+
+void be_add(struct be *b, float *y, const float *x, int64_t T, int64_t n)
+{
+    b->ops->add(b, y, x, T, n);
+}
+
+void be_silu_mul(struct be *b, float *g, const float *u, int64_t T, int64_t n)
+{
+    b->ops->silu_mul(b, g, u, T, n);
+}
+
+void be_gelu_mul(struct be *b, float *g, const float *u, int64_t T, int64_t n)
+{
+    b->ops->gelu_mul(b, g, u, T, n);
+}
+
+void be_add_bias(struct be *b, float *y, const float *bias, int64_t T, int64_t n)
+{
+    b->ops->add_bias(b, y, bias, T, n);
+}
+
+void be_scale(struct be *b, float *x, float by, int64_t T, int64_t n)
+{
+    b->ops->scale(b, x, by, T, n);
+}
+
+void be_softcap(struct be *b, float *x, float cap, int64_t T, int64_t n)
+{
+    b->ops->softcap(b, x, cap, T, n);
+}
+
+void be_row_gate(struct be *b, float *x, const float *g, int64_t T, int64_t n)
+{
+    b->ops->row_gate(b, x, g, T, n);
+}
+
+void be_sigmoid_gate(struct be *b, float *x, const float *g, int64_t g_stride, int64_t T, int64_t n)
+{
+    b->ops->sigmoid_gate(b, x, g, g_stride, T, n);
+}
+
+void be_rope(struct be *b, float *x, int64_t T, int64_t row_stride, int n_head, int64_t head_stride,
+             const struct be_rope *r, const int32_t *pos)
+{
+    b->ops->rope(b, x, T, row_stride, n_head, head_stride, r, pos);
+}
+
+void be_kv_write(struct be *b, const struct be_attn *a, const struct be_rows *rows, const float *k,
+                 const float *v)
+{
+    b->ops->kv_write(b, a, rows, k, v);
+}
+
+void be_attention(struct be *b, float *out, const float *q, const struct be_attn *a,
+                  const struct be_rows *rows)
+{
+    b->ops->attention(b, out, q, a, rows);
+}
+
+void be_delta_net(struct be *b, float *out, const struct be_delta *d, float *u, const float *z,
+                  const float *bt, const float *at, const struct be_delta_run *runs, int n_runs, int64_t T)
+{
+    b->ops->delta_net(b, out, d, u, z, bt, at, runs, n_runs, T);
+}
+
+void be_moe_route(struct be *b, int32_t *ids, float *w, const float *logits, const struct be_route *r,
+                  int64_t T)
+{
+    b->ops->moe_route(b, ids, w, logits, r, T);
+}
+
+void be_moe_sort(struct be *b, int32_t *at, int64_t *first, const int32_t *ids, const struct be_route *r,
+                 int64_t T)
+{
+    b->ops->moe_sort(b, at, first, ids, r, T);
+}
+
+void be_moe_gather(struct be *b, float *y, const float *x, const int32_t *at, const struct be_route *r,
+                   int64_t T, int64_t n)
+{
+    b->ops->moe_gather(b, y, x, at, r, T, n);
+}
+
+void be_moe_matmul(struct be *b, float *const *y, const struct be_weight *const *w, int n, const float *x,
+                   const int64_t *first, const struct be_route *r, int64_t T)
+{
+    b->ops->moe_matmul(b, y, w, n, x, first, r, T);
+}
+
+void be_moe_combine(struct be *b, float *out, const float *y, const float *w, const int32_t *at,
+                    const struct be_route *r, int64_t T, int64_t n)
+{
+    b->ops->moe_combine(b, out, y, w, at, r, T, n);
+}
+
+int be_reserve(struct be *b, int64_t max_rows, int64_t max_in, struct vt_err *err)
+{
+    return b->ops->reserve(b, max_rows, max_in, err);
+}
+
+int be_alloc(struct be *b, void **out, size_t bytes, struct vt_err *err)
+{
+    return b->ops->alloc(b, out, bytes, err);
+}
+
+void be_release(struct be *b, void *p, size_t bytes)
+{
+    b->ops->release(b, p, bytes);
+}
+
+void be_write(struct be *b, void *dst, const void *src, size_t bytes)
+{
+    b->ops->write(b, dst, src, bytes);
+}
+
+void be_copy(struct be *b, void *dst, const void *src, size_t bytes)
+{
+    b->ops->copy(b, dst, src, bytes);
+}
+
+void be_zero(struct be *b, void *dst, size_t bytes)
+{
+    b->ops->zero(b, dst, bytes);
+}
+
+int be_read(struct be *b, void *dst, const void *src, size_t bytes, struct vt_err *err)
+{
+    return b->ops->read(b, dst, src, bytes, err);
+}
+
+int be_fetch(struct be *b, void *dst, const void *src, size_t bytes, struct vt_err *err)
+{
+    return b->ops->fetch(b, dst, src, bytes, err);
+}
+
+int be_sync(struct be *b, struct vt_err *err)
+{
+    return b->ops->sync(b, err);
+}
+
+int be_upload(struct be *b, struct be_weight *out, const struct be_weight *w, int n, struct vt_err *err)
+{
+    return b->ops->upload(b, out, w, n, err);
+}
+
+void be_matmul(struct be *b, float *y, const struct be_weight *w, const float *x, int64_t T)
+{
+    be_matmul_n(b, &y, &w, 1, x, T);
+}
+
+size_t be_weight_bytes(const struct be *b, const struct be_weight *w, int n)
+{
+    return b->ops->weight_bytes(b, w, n);
+}
+
+const char *be_name(const struct be *b)
+{
+    return b->ops->name != NULL ? b->ops->name : be_simd_name(be_simd_of(b));
+}
+
+bool be_host(const struct be *b)
+{
+    return b->device == NULL;
+}
+
+int be_new_device(struct be **out, const struct be_ops *ops, void *device, struct vt_err *err)
+{
+    struct be *b = calloc(1, sizeof *b);
+    *out = b;
+    if (b == NULL)
+        return vt_fail(err, VT_E_NOMEM, "no memory for the backend %s", ops->name);
+    b->ops = ops;
+    b->device = device;
+    return 0;
+}
+
+void *be_device(const struct be *b)
+{
+    return b->device;
+}

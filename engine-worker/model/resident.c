@@ -1,0 +1,107 @@
+#include "resident.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RESERVE (256u << 20) /* bytes left free on a GPU, for the driver and for the display */
+
+enum { ANY = -2, CPU = -1 };
+
+/* ANY, CPU or the number of a GPU. */
+static int parse(const char *device, int *out, struct vt_err *err)
+{
+    *out = strcmp(device, "auto") == 0 ? ANY : strcmp(device, "cpu") == 0 ? CPU : 0;
+    if (*out < 0)
+        return 0;
+    if (strncmp(device, "gpu:", 4) == 0 && isdigit((unsigned char)device[4]) && strlen(device) <= 6) {
+        char *end;
+        *out = (int)strtol(device + 4, &end, 10);
+        if (*end == '\0')
+            return 0;
+    }
+    return vt_fail(err, VT_E_CONFIG, "device \"%s\" is unknown: auto, cpu, or gpu:0 and up", device);
+}
+
+static int fits(const struct resident *r, const struct model *m, const struct resident_config *c,
+                struct vt_err *err)
+{
+    uint64_t weights = upload_plan(m, r->be), need = weights + c->more + RESERVE;
+    if (weights == 0)
+        return vt_fail(err, VT_E_NOMEM, "out of memory for the plan");
+    if (need <= r->gpu.free)
+        return 0;
+    return vt_fail(
+        err, VT_E_DEVICE_MEM,
+        "%s (%s): %.0f MiB of weights, %.0f MiB of KV cache and work space and %u MiB of reserve are "
+        "%.0f MiB; %.0f of %.0f MiB are free. Take a smaller file, or fewer engine.slots or "
+        "engine.ctx_tokens",
+        r->device, r->gpu.name, (double)weights / 1048576, (double)c->more / 1048576, RESERVE >> 20,
+        (double)need / 1048576, (double)r->gpu.free / 1048576, (double)r->gpu.total / 1048576);
+}
+
+static int open_gpu(struct resident *r, const struct model *m, const struct resident_config *c, int n,
+                    struct vt_err *err)
+{
+    snprintf(r->device, sizeof r->device, "gpu:%d", n);
+    if (gpu_facts(&r->gpu, n, err) < 0 || gpu_backend(&r->be, n, err) < 0 || fits(r, m, c, err) < 0 ||
+        upload_new(&r->up, m, r->be, c->progress, c->arg, err) < 0)
+        return -1;
+    r->m = upload_model(r->up);
+    return 0;
+}
+
+static void close_gpu(struct resident *r)
+{
+    upload_free(r->up);
+    be_free(r->be);
+    r->up = NULL;
+    r->be = NULL;
+    memset(&r->gpu, 0, sizeof r->gpu);
+}
+
+/* What "auto" may answer with the processor: a GPU that cannot hold or read the model, but not one that fails. */
+static bool may_do_without(const struct vt_err *err)
+{
+    return err->code == VT_E_DEVICE_MEM || err->code == VT_E_CAPABILITY || err->code == VT_E_CONFIG;
+}
+
+int resident_open(struct resident *r, const struct model *m, const struct resident_config *c,
+                  struct vt_err *err)
+{
+    int n;
+    struct vt_err e;
+    *r = (struct resident){0};
+    if (parse(c->device, &n, err) < 0 || be_pool_new(&r->pool, c->threads, err) < 0)
+        return -1;
+    bool any = n == ANY;
+    if (any)
+        n = gpu_count(NULL) > 0 ? 0 : CPU;
+    if (n >= 0 && open_gpu(r, m, c, n, &e) == 0)
+        return 0;
+    if (n >= 0) {
+        close_gpu(r);
+        if (!any || !may_do_without(&e)) {
+            resident_close(r);
+            if (err)
+                *err = e;
+            return -1;
+        }
+        snprintf(r->note, sizeof r->note, "%.*s", (int)sizeof r->note - 1, e.text);
+    }
+    snprintf(r->device, sizeof r->device, "cpu");
+    r->m = m;
+    if (be_new(&r->be, r->pool, c->simd, err) == 0)
+        return 0;
+    resident_close(r);
+    return -1;
+}
+
+void resident_close(struct resident *r)
+{
+    upload_free(r->up);
+    be_free(r->be);
+    be_pool_free(r->pool);
+    *r = (struct resident){0};
+}

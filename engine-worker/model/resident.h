@@ -1,0 +1,34 @@
+/* Resident: a model where it is run: on this processor, or in the memory of a GPU that holds all of it. Whoever computes with a
+ * model opens one and gives its `m` and `be` to fw_new and the pools. */
+#ifndef MODEL_RESIDENT_H
+#define MODEL_RESIDENT_H
+
+#include "gpu.h"
+#include "model.h"
+#include "upload.h"
+
+struct resident {
+    struct be_pool *pool; /* of this processor; what is not on the device goes on there */
+    struct be *be;
+    struct upload *up;     /* NULL: on this processor */
+    const struct model *m; /* as fw_new takes it */
+    char device[16];       /* "cpu", "gpu:0" */
+    char note[256];        /* "auto" took the processor although there is a GPU: why; else empty */
+    struct gpu_facts gpu;  /* before the model was there; zeroed without */
+};
+
+struct resident_config {
+    const char *device; /* "auto": the first GPU, when there is one that the model fits; "cpu", "gpu:0" */
+    int threads, simd;  /* as in be_pool_new and be_new */
+    uint64_t more;      /* bytes that the caller takes of the device, for KV and work space */
+    upload_progress *progress;
+    void *arg;
+};
+
+/* m is borrowed. VT_E_CONFIG: no such device; VT_E_DEVICE_MEM: what it would take and what is free; VT_E_CAPABILITY: the device
+ * cannot read a tensor's type. On failure nothing is held. */
+int resident_open(struct resident *r, const struct model *m, const struct resident_config *c,
+                  struct vt_err *err);
+void resident_close(struct resident *r); /* a zeroed one is fine */
+
+#endif
