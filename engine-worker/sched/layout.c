@@ -94,7 +94,7 @@ int layout_describe(const struct eng *e, uint8_t **out, size_t *len, uint8_t fp[
     msgpack_packer p;
     msgpack_sbuffer_init(&buf);
     msgpack_packer_init(&p, &buf, msgpack_sbuffer_write);
-    const char *simd = be_simd_name(be_simd_of(e->be));
+    const char *simd = be_name(e->be);
     msgpack_pack_map(&p, 13); /* keys ascend */
     put_key(&p, "adapters");
     msgpack_pack_array(&p, 0);
