@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { DIGITS = 19, FRACTION = 20 };
@@ -63,19 +64,83 @@ static void natural(struct grammar *g, uint32_t from, uint32_t to, uint64_t lo, 
     }
 }
 
+enum { SAME, LESS, GREATER, ORDERS };
+
+/* How digits compare with those of a bound, one more digit on. What is longer than the bound is not compared. */
+static unsigned order(unsigned so_far, const char *bound, int at, char d)
+{
+    if (!bound || at >= (int)strlen(bound) || so_far != SAME)
+        return bound && at < (int)strlen(bound) ? so_far : SAME;
+    return d == bound[at] ? SAME : d < bound[at] ? LESS : GREATER;
+}
+
+/* Multiples of n in lo..hi, lo >= 1; a state for each remainder of the digits so far, and how they compare with those of the
+ * bounds. hi NULL: as many digits as an integer may have. */
+static void multiples(struct grammar *g, uint32_t from, uint32_t to, const char *lo, const char *hi,
+                      uint32_t n)
+{
+    const int len_lo = (int)strlen(lo), len_hi = hi ? (int)strlen(hi) : DIGITS;
+    const size_t width = (size_t)n * ORDERS * ORDERS;
+    uint32_t *row = calloc(2 * width, sizeof *row), *next = row + width; /* state + 1 */
+    if (!row) {
+        build_fail(g, "out of memory");
+        return;
+    }
+    row[0] = from + 1;
+    for (int j = 0; j < len_hi && !build_failed(g); j++) {
+        memset(next, 0, width * sizeof *next);
+        for (size_t k = 0; k < width; k++) {
+            for (char d = j > 0 ? '0' : '1'; row[k] && d <= '9'; d++) {
+                const unsigned a = order(k / ORDERS % ORDERS, lo, j, d), b = order(k % ORDERS, hi, j, d);
+                const uint32_t left = (uint32_t)((k / (ORDERS * ORDERS) * 10 + (size_t)(d - '0')) % n);
+                uint32_t *there = &next[((size_t)left * ORDERS + a) * ORDERS + b];
+                if (!*there)
+                    *there = build_state(g) + 1;
+                build_bytes(g, row[k] - 1, *there - 1, (uint8_t)d, (uint8_t)d);
+            }
+        }
+        for (size_t k = 0; k < ORDERS * ORDERS; k++) /* nothing is left over */
+            if (next[k] && j + 1 >= len_lo && (j + 1 > len_lo || k / ORDERS != LESS) &&
+                (j + 1 < len_hi || k % ORDERS != GREATER))
+                build_empty(g, next[k] - 1, to);
+        memcpy(row, next, width * sizeof *row);
+    }
+    free(row);
+}
+
+static void natural_multiples(struct grammar *g, uint32_t from, uint32_t to, uint64_t lo, uint64_t hi,
+                              uint32_t n)
+{
+    char a[24], b[24];
+    if (lo == 0)
+        build_bytes(g, from, to, '0', '0');
+    snprintf(a, sizeof a, "%llu", (unsigned long long)(lo ? lo : 1));
+    snprintf(b, sizeof b, "%llu", (unsigned long long)hi);
+    if (hi > 0)
+        multiples(g, from, to, a, hi == UINT64_MAX ? NULL : b, n);
+}
+
 static uint64_t magnitude(int64_t v)
 {
     return v < 0 ? -(uint64_t)v : (uint64_t)v;
 }
 
-void number_integers(struct grammar *g, uint32_t from, uint32_t to, int64_t lo, int64_t hi)
+static void range(struct grammar *g, uint32_t from, uint32_t to, uint64_t lo, uint64_t hi, uint32_t n)
+{
+    if (n > 1)
+        natural_multiples(g, from, to, lo, hi, n);
+    else
+        natural(g, from, to, lo, hi);
+}
+
+void number_integers(struct grammar *g, uint32_t from, uint32_t to, int64_t lo, int64_t hi, uint32_t n)
 {
     if (hi >= 0)
-        natural(g, from, to, lo > 0 ? (uint64_t)lo : 0, hi == INT64_MAX ? UINT64_MAX : (uint64_t)hi);
+        range(g, from, to, lo > 0 ? (uint64_t)lo : 0, hi == INT64_MAX ? UINT64_MAX : (uint64_t)hi, n);
     if (lo < 0) {
         uint32_t minus = build_state(g);
         build_bytes(g, from, minus, '-', '-');
-        natural(g, minus, to, hi < 0 ? magnitude(hi) : 1, lo == INT64_MIN ? UINT64_MAX : magnitude(lo));
+        range(g, minus, to, hi < 0 ? magnitude(hi) : 1, lo == INT64_MIN ? UINT64_MAX : magnitude(lo), n);
     }
 }
 

@@ -4,8 +4,10 @@
 
 #include "builder.h"
 
-/* Integers lo..hi; INT64_MIN and INT64_MAX are no bounds. lo <= hi. */
-void number_integers(struct grammar *g, uint32_t from, uint32_t to, int64_t lo, int64_t hi);
+enum { MULTIPLE_MAX = 100 };
+
+/* Multiples of n (1..MULTIPLE_MAX) in lo..hi; INT64_MIN and INT64_MAX are no bounds. lo <= hi. */
+void number_integers(struct grammar *g, uint32_t from, uint32_t to, int64_t lo, int64_t hi, uint32_t n);
 
 struct number_bound {
     bool set, open; /* open: the bound itself is not in */

@@ -74,21 +74,21 @@ static const struct word {
     {"exclusiveMaximum", TYPE_NUMBER, false},
     {"patternProperties", TYPE_OBJECT, true},
     {"propertyNames", TYPE_OBJECT, true},
-    {"dependentRequired", TYPE_OBJECT, true},
-    {"dependentSchemas", TYPE_OBJECT, true},
-    {"dependencies", TYPE_OBJECT, true},
+    {"dependentRequired", TYPE_OBJECT, false},
+    {"dependentSchemas", TYPE_OBJECT, false},
+    {"dependencies", TYPE_OBJECT, false},
     {"unevaluatedProperties", TYPE_OBJECT, true},
     {"unevaluatedItems", TYPE_ARRAY, true},
     {"additionalItems", TYPE_ARRAY, true},
-    {"contains", TYPE_ARRAY, true},
-    {"minContains", TYPE_ARRAY, true},
+    {"contains", TYPE_ARRAY, false},
+    {"minContains", TYPE_ARRAY, false},
     {"maxContains", TYPE_ARRAY, true},
-    {"uniqueItems", TYPE_ARRAY, true},
-    {"multipleOf", TYPE_NUMBER, true},
-    {"not", 0, true},
-    {"if", 0, true},
-    {"then", 0, true},
-    {"else", 0, true},
+    {"uniqueItems", TYPE_ARRAY, false},
+    {"multipleOf", TYPE_NUMBER, false},
+    {"not", 0, false},
+    {"if", 0, false},
+    {"then", 0, false},
+    {"else", 0, false},
     {"$dynamicRef", 0, true},
     {"$recursiveRef", 0, true},
 };
@@ -96,15 +96,9 @@ static const struct word {
 /* Values of refused words that restrict nothing. */
 static bool says_nothing(const char *word, const json_t *v)
 {
-    if (strcmp(word, "uniqueItems") == 0)
-        return json_is_false(v);
-    if (strcmp(word, "multipleOf") == 0)
-        return json_is_number(v) &&
-               json_number_value(v) == 1; /* only whole numbers are asked for: see below */
     if (strncmp(word, "unevaluated", 11) == 0 || strcmp(word, "additionalItems") == 0)
         return json_is_true(v);
-    return json_is_object(v) && json_object_size(v) == 0 && strcmp(word, "not") != 0 &&
-           strcmp(word, "contains") != 0;
+    return json_is_object(v) && json_object_size(v) == 0;
 }
 
 static bool refused(struct schema *s, const json_t *schema)
@@ -128,11 +122,20 @@ const char *schema_restriction(const json_t *schema)
     return NULL;
 }
 
+static const char *const type_names[] = {"null", "boolean", "integer", "number", "string", "array", "object"};
+
+const char *schema_type_name(unsigned type)
+{
+    unsigned i = 0;
+    while (type >> i > 1)
+        i++;
+    return type_names[i];
+}
+
 static unsigned type_named(const char *name)
 {
-    static const char *const names[] = {"null", "boolean", "integer", "number", "string", "array", "object"};
     for (unsigned i = 0; name && i < 7; i++)
-        if (strcmp(name, names[i]) == 0)
+        if (strcmp(name, type_names[i]) == 0)
             return 1u << i;
     return 0;
 }
@@ -170,19 +173,45 @@ unsigned schema_types(struct schema *s, const json_t *schema)
     }
     const json_t *multiple = json_object_get(schema, "multipleOf");
     if (multiple && (types & TYPE_NUMBER))
-        types = (types & ~(unsigned)TYPE_NUMBER) | TYPE_INTEGER; /* of 1 */
+        types = (types & ~(unsigned)TYPE_NUMBER) | TYPE_INTEGER; /* of a whole number */
     return types & TYPE_NUMBER ? types & ~(unsigned)TYPE_INTEGER : types;
 }
 
 /* ---- one subschema ---- */
 
+/* Whether a value of this type is among those that are excepted. */
+static bool excepted(const json_t *schema, unsigned type, const json_t *value)
+{
+    const json_t *v;
+    size_t i;
+    json_array_foreach(json_object_get(schema, SCHEMA_EXCEPT), i, v)
+    {
+        if (value ? schema_same(v, value)
+                  : (type == TYPE_NUMBER && json_is_number(v)) || (type == TYPE_ARRAY && json_is_array(v)) ||
+                        (type == TYPE_OBJECT && json_is_object(v)))
+            return true;
+    }
+    return false;
+}
+
+static void word_value(struct schema *s, uint32_t from, uint32_t to, const json_t *schema,
+                       const json_t *value)
+{
+    if (!excepted(schema, 0, value))
+        schema_constant(s, from, to, value);
+}
+
 static void one_type(struct schema *s, uint32_t from, uint32_t to, const json_t *schema, unsigned type)
 {
+    if (excepted(schema, type, NULL)) {
+        schema_fail(s, "'not' of a value of type %s is not supported", schema_type_name(type));
+        return;
+    }
     switch (type) {
-    case TYPE_NULL: build_empty(s->g, build_word(s->g, from, "null"), to); break;
+    case TYPE_NULL: word_value(s, from, to, schema, json_null()); break;
     case TYPE_BOOLEAN:
-        build_empty(s->g, build_word(s->g, from, "true"), to);
-        build_empty(s->g, build_word(s->g, from, "false"), to);
+        word_value(s, from, to, schema, json_true());
+        word_value(s, from, to, schema, json_false());
         break;
     case TYPE_INTEGER: schema_number(s, from, to, schema, true); break;
     case TYPE_NUMBER: schema_number(s, from, to, schema, false); break;
@@ -281,7 +310,9 @@ static void compile(struct schema *s, uint32_t from, uint32_t to, const json_t *
     const json_t *values = json_object_get(schema, "enum"), *value = json_object_get(schema, "const");
     if (refused(s, schema))
         return;
-    if (json_object_get(schema, "$ref")) {
+    if (schema_logic(s, from, to, schema)) {
+        /* done */
+    } else if (json_object_get(schema, "$ref")) {
         reference(s, from, to, schema);
     } else if (json_object_get(schema, "allOf")) {
         all_of(s, from, to, schema);

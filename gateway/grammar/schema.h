@@ -4,7 +4,9 @@
  * maxProperties, items, prefixItems, minItems, maxItems, minLength, maxLength, pattern (regex.h), format (date, time, date-time,
  * duration, uuid, ipv4, email; others say nothing, as the draft has it), minimum, maximum and their exclusive forms, $ref to
  * any place of the same schema (recursion too), anyOf, oneOf whose branches exclude each other provably, allOf by merging, and
- * true and false. Other words that restrict (not, if, contains, uniqueItems, multipleOf, patternProperties, ...) are refused
+ * true and false. Within limits: multipleOf whole numbers up to MULTIPLE_MAX; not, and if/then/else, of words whose opposite can
+ * be said (schema_logic.c); dependentRequired, dependentSchemas; contains, minContains 1; uniqueItems where the items are values
+ * of an enum of at most UNIQUE_MAX. Other words that restrict (patternProperties, propertyNames, unevaluatedItems, ...) are refused
  * by name, words that only describe are skipped.
  *
  * Texts are valid JSON; every text that comes out satisfies the schema, and every value that satisfies it can come out, in this
@@ -18,7 +20,10 @@
 
 #include "builder.h"
 
-enum { SCHEMA_NESTING = 64, SCHEMA_PATH = 200 };
+enum { SCHEMA_NESTING = 64, SCHEMA_PATH = 200, UNIQUE_MAX = 8 };
+
+/* Made by the compiler alone (no word of the draft has a space): an array of values that a value must not equal. */
+#define SCHEMA_EXCEPT "other than"
 
 enum schema_type {
     TYPE_NULL = 1,
@@ -42,7 +47,7 @@ struct schema {
     } * known; /* compiled subschemas */
     uint32_t n_known, cap_known;
     json_t *made; /* array: schemas that merging made, kept until the end */
-    unsigned nesting, merges, comparisons;
+    unsigned nesting, merges, comparisons, negations;
 };
 
 /* "json_schema at /properties/a: …"; returns 0. */
@@ -55,6 +60,7 @@ void schema_up(struct schema *s, size_t was);
 uint32_t schema_rule(struct schema *s, const json_t *schema);
 /* The types that a schema's own words allow: a set of enum schema_type. */
 unsigned schema_types(struct schema *s, const json_t *schema);
+const char *schema_type_name(unsigned type);
 /* A word of the schema that restricts values of some type, NULL when there is none. */
 const char *schema_restriction(const json_t *schema);
 /* A member that counts, in *v: 1; -1: wrong, told; 0: absent. */
@@ -67,7 +73,12 @@ const json_t *schema_target(struct schema *s, const char *ref);
 /* No value satisfies both, as far as can be seen. */
 bool schema_exclusive(struct schema *s, const json_t *a, const json_t *b, unsigned depth);
 
+/* schema_logic.c: true when the schema has one of its words: then the whole schema is built. */
+bool schema_logic(struct schema *s, uint32_t from, uint32_t to, const json_t *schema);
+
 /* schema_value.c */
+/* Two values are the same one: 1 is 1.0. */
+bool schema_same(const json_t *a, const json_t *b);
 /* The text of a JSON string, quotes and all, escaped no more than it must be; malloc'd, NULL: no memory, told. */
 char *schema_quoted(struct schema *s, const char *text, size_t n, size_t *out_n);
 void schema_constant(struct schema *s, uint32_t from, uint32_t to, const json_t *value);
@@ -76,7 +87,10 @@ void schema_string(struct schema *s, uint32_t from, uint32_t to, const json_t *s
 void schema_number(struct schema *s, uint32_t from, uint32_t to, const json_t *schema, bool integer);
 
 /* schema_parts.c */
+/* The rule of every string but these; quotes and all. */
+uint32_t schema_string_but(struct schema *s, const char **names, uint32_t n);
 void schema_object(struct schema *s, uint32_t from, uint32_t to, const json_t *schema);
+/* schema_array.c */
 void schema_array(struct schema *s, uint32_t from, uint32_t to, const json_t *schema);
 
 #endif

@@ -77,17 +77,6 @@ static json_t *both(const json_t *a, const json_t *b)
     return json_pack("{s:[O, O]}", "allOf", a, b);
 }
 
-static const char *type_word(unsigned t)
-{
-    static const char *const names[] = {"null", "boolean", "integer", "number", "string", "array", "object"};
-    unsigned i = 0;
-    while (t > 1u) {
-        t >>= 1;
-        i++;
-    }
-    return names[i];
-}
-
 static unsigned all_types(unsigned t)
 {
     return t & TYPE_NUMBER ? t | TYPE_INTEGER : t;
@@ -101,7 +90,7 @@ static json_t *types_both(struct schema *s, const json_t *a, const json_t *b)
         t &= ~(unsigned)TYPE_INTEGER;
     for (unsigned k = 1; k <= TYPE_OBJECT; k <<= 1)
         if (t & k)
-            json_array_append_new(list, json_string(type_word(k)));
+            json_array_append_new(list, json_string(schema_type_name(k)));
     return list;
 }
 
@@ -187,6 +176,22 @@ static json_t *branches_both(struct schema *s, const json_t *a, const json_t *b)
     return out;
 }
 
+/* The least common multiple. */
+static json_t *multiple_both(struct schema *s, const json_t *x, const json_t *y)
+{
+    const json_int_t a = json_integer_value(x), b = json_integer_value(y);
+    json_int_t m = a, n = b;
+    while (n > 0) {
+        const json_int_t r = m % n;
+        m = n;
+        n = r;
+    }
+    if (m > 0 && a <= 1000000 && b <= 1000000)
+        return json_integer(a / m * b);
+    schema_fail(s, "multipleOf of two schemas that must both hold cannot be made one");
+    return NULL;
+}
+
 /* A word that both have. NULL: it cannot be said in one. */
 static json_t *word_both(struct schema *s, const char *key, const json_t *x, const json_t *y)
 {
@@ -207,6 +212,17 @@ static json_t *word_both(struct schema *s, const char *key, const json_t *x, con
         return both(x, y);
     if (strcmp(key, "anyOf") == 0)
         return branches_both(s, x, y);
+    if (strcmp(key, "not") == 0)
+        return json_pack("{s:[O, O]}", "anyOf", x, y);
+    if (strcmp(key, "uniqueItems") == 0)
+        return json_boolean(json_is_true(x) || json_is_true(y));
+    if (strcmp(key, "multipleOf") == 0)
+        return multiple_both(s, x, y);
+    if (strcmp(key, SCHEMA_EXCEPT) == 0) {
+        json_t *none = json_copy((json_t *)x);
+        json_array_extend(none, (json_t *)y);
+        return none;
+    }
     if (strcmp(key, "allOf") == 0) {
         json_t *all = json_array();
         json_array_extend(all, (json_t *)x);

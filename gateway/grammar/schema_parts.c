@@ -1,4 +1,4 @@
-/* Objects and arrays. */
+/* Objects. */
 #include "schema.h"
 
 #include "chars.h"
@@ -137,31 +137,38 @@ static void other_names(struct names *t, uint32_t state, uint32_t lo, uint32_t h
     chars_fini(&taken);
 }
 
-static uint32_t other_key(struct object *o)
+uint32_t schema_string_but(struct schema *s, const char **names, uint32_t n)
 {
-    struct grammar *g = o->s->g;
-    struct names t = {.s = o->s, .n = o->n, .name = calloc(o->n + 1, sizeof *t.name)};
+    struct grammar *g = s->g;
+    struct names t = {.s = s, .n = n, .name = names};
     struct chars all = {0};
     uint32_t from = build_state(g), in = build_word(g, from, "\"");
     t.any = build_state(g);
     t.quote = build_state(g);
-    if (!t.name)
-        return schema_fail(o->s, "out of memory");
-    for (uint32_t i = 0; i < o->n; i++) {
-        t.name[i] = o->m[i].name;
-        if (strlen(t.name[i]) > 1024)
-            schema_fail(o->s, "a name of more than 1024 bytes");
-    }
-    if (o->n > 1)
-        qsort(t.name, o->n, sizeof *t.name, by_text);
+    for (uint32_t i = 0; i < n; i++)
+        if (strlen(names[i]) > 1024)
+            schema_fail(s, "a name of more than 1024 bytes");
+    if (n > 1)
+        qsort(names, n, sizeof *names, by_text);
     if (!build_failed(g))
-        other_names(&t, in, 0, o->n, 0);
+        other_names(&t, in, 0, n, 0);
     chars_add(&all, 0, CHARS_LAST);
     chars_build_json(g, t.any, t.any, &all);
     chars_fini(&all);
     build_bytes(g, t.any, t.quote, '"', '"');
-    free(t.name);
     return build_rule(g, from, t.quote, NULL);
+}
+
+static uint32_t other_key(struct object *o)
+{
+    const char **names = calloc(o->n + 1, sizeof *names);
+    if (!names)
+        return schema_fail(o->s, "out of memory");
+    for (uint32_t i = 0; i < o->n; i++)
+        names[i] = o->m[i].name;
+    const uint32_t rule = schema_string_but(o->s, names, o->n);
+    free(names);
+    return rule;
 }
 
 /* ---- building ---- */
@@ -274,99 +281,4 @@ void schema_object(struct schema *s, uint32_t from, uint32_t to, const json_t *s
         build_bytes(g, empty, to, '}', '}');
     }
     free(o.m);
-}
-
-/* ---- arrays ---- */
-
-struct array {
-    struct schema *s;
-    const json_t *prefix, *items;
-    uint32_t n, min, max, gap;
-    uint32_t empty, full;
-};
-
-static uint32_t element(struct array *a, uint32_t i)
-{
-    char step[24];
-    struct schema *s = a->s;
-    size_t was = schema_down(s, i < a->n ? "prefixItems" : "items");
-    snprintf(step, sizeof step, "%u", i);
-    if (i < a->n)
-        schema_down(s, step);
-    const json_t *one = i < a->n ? json_array_get(a->prefix, i) : a->items;
-    uint32_t rule = one ? schema_rule(s, one) : build_json(s->g, RULE_VALUE);
-    schema_up(s, was);
-    return rule;
-}
-
-static uint32_t behind_comma(struct array *a, uint32_t at)
-{
-    return build_then(a->s->g, build_word(a->s->g, at, ","), a->gap);
-}
-
-/* Behind the first n elements, which have schemas of their own. */
-static void rest(struct array *a, uint32_t at)
-{
-    struct grammar *g = a->s->g;
-    uint32_t min = a->min > a->n ? a->min - a->n : 0, max = less(a->max, a->n);
-    if (min > max)
-        return;
-    if (json_is_false(a->items)) {
-        if (min == 0)
-            build_empty(g, at, a->n == 0 ? a->empty : a->full);
-        return;
-    }
-    uint32_t one = element(a, a->n), comma = build_state(g);
-    uint32_t more = build_rule(g, comma, build_then(g, behind_comma(a, comma), one), NULL);
-    if (a->n > 0) {
-        build_repeat(g, at, a->full, more, min, max);
-        return;
-    }
-    if (min == 0)
-        build_empty(g, at, a->empty);
-    if (max > 0)
-        build_repeat(g, build_then(g, at, one), a->full, more, min > 0 ? min - 1 : 0, less(max, 1));
-}
-
-static bool read_array(struct array *a, const json_t *schema)
-{
-    if (json_is_array(a->items)) {
-        if (a->prefix)
-            return schema_fail(a->s, "items must be a schema");
-        a->prefix = a->items; /* as older drafts write it */
-        a->items = NULL;
-    }
-    if (a->prefix && !json_is_array(a->prefix))
-        return schema_fail(a->s, "prefixItems must be an array");
-    if (json_array_size(a->prefix) > MAX_MEMBERS)
-        return schema_fail(a->s, "prefixItems has more than %d elements", MAX_MEMBERS);
-    a->n = (uint32_t)json_array_size(a->prefix);
-    return schema_count(a->s, schema, "minItems", &a->min) >= 0 &&
-           schema_count(a->s, schema, "maxItems", &a->max) >= 0;
-}
-
-void schema_array(struct schema *s, uint32_t from, uint32_t to, const json_t *schema)
-{
-    struct grammar *g = s->g;
-    struct array a = {.s = s,
-                      .max = GRAMMAR_MANY,
-                      .prefix = json_object_get(schema, "prefixItems"),
-                      .items = json_object_get(schema, "items")};
-    if (!read_array(&a, schema))
-        return;
-    a.gap = build_json(g, RULE_SPACE);
-    a.empty = build_state(g);
-    a.full = build_state(g);
-    uint32_t at = build_then(g, build_word(g, from, "["), a.gap);
-    for (uint32_t i = 0; i < a.n && !build_failed(g); i++) {
-        if (i >= a.min)
-            build_empty(g, at, i == 0 ? a.empty : a.full);
-        if (i >= a.max)
-            break;
-        at = build_then(g, i == 0 ? at : behind_comma(&a, at), element(&a, i));
-    }
-    if (a.max >= a.n)
-        rest(&a, at);
-    build_empty(g, build_then(g, a.full, a.gap), a.empty);
-    build_bytes(g, a.empty, to, ']', ']');
 }

@@ -153,12 +153,49 @@ static bool right_type(unsigned types, const json_t *v)
     }
 }
 
+bool schema_same(const json_t *a, const json_t *b)
+{
+    if (json_is_number(a) && json_is_number(b))
+        return json_is_integer(a) && json_is_integer(b) ? json_integer_value(a) == json_integer_value(b)
+                                                        : json_number_value(a) == json_number_value(b);
+    return json_equal((json_t *)a, (json_t *)b);
+}
+
+static bool is_excepted(const json_t *schema, const json_t *v)
+{
+    const json_t *one;
+    size_t i;
+    json_array_foreach(json_object_get(schema, SCHEMA_EXCEPT), i, one) if (schema_same(one, v)) return true;
+    return false;
+}
+
+/* A whole number from 1 on; 1: no multipleOf, 0: wrong, told. */
+static uint32_t multiple(struct schema *s, const json_t *schema)
+{
+    const json_t *v = json_object_get(schema, "multipleOf");
+    const double d = json_is_number(v) ? json_number_value(v) : 0;
+    if (!v)
+        return 1;
+    if (d >= 1 && d <= MULTIPLE_MAX && d == floor(d))
+        return (uint32_t)d;
+    schema_fail(s, "multipleOf is supported for whole numbers from 1 to %d", MULTIPLE_MAX);
+    return 0;
+}
+
 /* Whether a listed value satisfies what stands beside the list. */
 static bool fits(struct schema *s, const json_t *schema, const json_t *v)
 {
     if (json_object_get(schema, "type") && !right_type(schema_types(s, schema), v))
         return false;
+    if (is_excepted(schema, v))
+        return false;
     if (json_is_number(v)) {
+        const uint32_t n = multiple(s, schema);
+        if (n > 1 && fmod(json_number_value(v), n) != 0)
+            return false;
+        if (n == 1 && json_object_get(schema, "multipleOf") &&
+            json_number_value(v) != floor(json_number_value(v)))
+            return false;
         const json_t *lo = json_object_get(schema, "exclusiveMinimum"),
                      *hi = json_object_get(schema, "exclusiveMaximum");
         double d = json_number_value(v);
@@ -281,6 +318,40 @@ static const char *format_pattern(const char *name)
     return NULL;
 }
 
+static bool excepts_strings(const json_t *schema)
+{
+    const json_t *v;
+    size_t i;
+    json_array_foreach(json_object_get(schema, SCHEMA_EXCEPT), i, v) if (json_is_string(v)) return true;
+    return false;
+}
+
+static void string_but(struct schema *s, uint32_t from, uint32_t to, const json_t *schema)
+{
+    const json_t *list = json_object_get(schema, SCHEMA_EXCEPT), *v;
+    const char **names = calloc(json_array_size(list), sizeof *names);
+    uint32_t n = 0;
+    size_t i;
+    if (!names) {
+        schema_fail(s, "out of memory");
+        return;
+    }
+    json_array_foreach(list, i, v)
+    {
+        bool twice = !json_is_string(v);
+        for (uint32_t k = 0; k < n && !twice; k++)
+            twice = strcmp(names[k], json_string_value(v)) == 0;
+        if (twice)
+            continue;
+        names[n++] = json_string_value(v);
+        if (strlen(json_string_value(v)) != json_string_length(v))
+            schema_fail(s, "'not' of a string with a NUL is not supported");
+    }
+    if (!build_failed(s->g))
+        build_call(s->g, from, to, schema_string_but(s, names, n));
+    free(names);
+}
+
 void schema_string(struct schema *s, uint32_t from, uint32_t to, const json_t *schema)
 {
     struct grammar *g = s->g;
@@ -291,6 +362,13 @@ void schema_string(struct schema *s, uint32_t from, uint32_t to, const json_t *s
         has_max = schema_count(s, schema, "maxLength", &max);
     if (has_min < 0 || has_max < 0)
         return;
+    if (excepts_strings(schema)) {
+        if (pattern || format || has_min || has_max)
+            schema_fail(s, "'not' of a string together with pattern, format or a length is not supported");
+        else
+            string_but(s, from, to, schema);
+        return;
+    }
     uint32_t in = build_word(g, from, "\""), out = build_state(g);
     build_bytes(g, out, to, '"', '"');
     if (pattern) {
@@ -329,18 +407,49 @@ static bool bound(struct schema *s, const json_t *schema, const char *word, bool
     return true;
 }
 
+/* The least of the excepted whole numbers from lo on; hi: there is none up to it. */
+static bool next_excepted(const json_t *schema, int64_t lo, int64_t hi, int64_t *out)
+{
+    const json_t *v;
+    size_t i;
+    bool found = false;
+    json_array_foreach(json_object_get(schema, SCHEMA_EXCEPT), i, v)
+    {
+        const double d = json_is_number(v) ? json_number_value(v) : NAN;
+        if (!(d == floor(d)) || fabs(d) > 9e18)
+            continue;
+        const int64_t n = json_is_integer(v) ? json_integer_value(v) : (int64_t)d;
+        if (n >= lo && n <= hi && (!found || n < *out)) {
+            *out = n;
+            found = true;
+        }
+    }
+    return found;
+}
+
 static void integers(struct schema *s, uint32_t from, uint32_t to, struct number_bound a,
-                     struct number_bound b)
+                     struct number_bound b, const json_t *schema)
 {
     const double limit = 9e18;
+    const uint32_t n = multiple(s, schema);
     double lo = a.set ? ceil(a.v) : -INFINITY, hi = b.set ? floor(b.v) : INFINITY;
     if (a.open && lo == a.v)
         lo += 1;
     if (b.open && hi == b.v)
         hi -= 1;
-    if (lo <= hi && lo < limit && hi > -limit)
-        number_integers(s->g, from, to, lo < -limit ? INT64_MIN : (int64_t)lo,
-                        hi > limit ? INT64_MAX : (int64_t)hi);
+    if (n == 0 || lo > hi || lo >= limit || hi <= -limit)
+        return;
+    int64_t at = lo < -limit ? INT64_MIN : (int64_t)lo, out = 0;
+    const int64_t end = hi > limit ? INT64_MAX : (int64_t)hi;
+    while (next_excepted(schema, at, end, &out) && !build_failed(s->g)) {
+        if (at < out)
+            number_integers(s->g, from, to, at, out - 1, n);
+        if (out == INT64_MAX)
+            return;
+        at = out + 1;
+    }
+    if (at <= end)
+        number_integers(s->g, from, to, at, end, n);
 }
 
 void schema_number(struct schema *s, uint32_t from, uint32_t to, const json_t *schema, bool integer)
@@ -353,10 +462,11 @@ void schema_number(struct schema *s, uint32_t from, uint32_t to, const json_t *s
         !bound(s, schema, "exclusiveMaximum", true, true, &hi))
         return;
     snprintf(where, sizeof where, "%.40s at %s", s->where, s->path[0] ? s->path : "its root");
-    if (!lo.set && !hi.set)
+    const bool plain = !json_object_get(schema, SCHEMA_EXCEPT) && !json_object_get(schema, "multipleOf");
+    if (!lo.set && !hi.set && (plain || !integer))
         build_call(s->g, from, to, build_json(s->g, integer ? RULE_INTEGER : RULE_NUMBER));
     else if (integer)
-        integers(s, from, to, lo, hi);
+        integers(s, from, to, lo, hi, schema);
     else if (!lo.set || !hi.set || lo.v <= hi.v)
         number_decimals(s->g, from, to, lo, hi, where);
 }

@@ -22,6 +22,16 @@ SCHEMA = {
                        'properties': {'n': {'type': 'integer', 'minimum': 0, 'maximum': 9},
                                       'parts': {'type': 'array', 'maxItems': 2, 'items': {'$ref': '#/$defs/part'}}}}},
 }
+LOGIC = {
+    'type': 'object', 'required': ['kind', 'pages', 'shelves'],
+    'properties': {
+        'kind': {'enum': ['novel', 'poem', 'letter'], 'not': {'const': 'letter'}},
+        'pages': {'type': 'integer', 'minimum': 1, 'maximum': 990, 'multipleOf': 11},
+        'shelves': {'type': 'array', 'items': {'enum': ['a', 'b', 'c', 'd']}, 'uniqueItems': True, 'minItems': 2},
+        'marks': {'type': 'array', 'items': {'type': 'integer', 'minimum': 0, 'maximum': 9}, 'contains': {'type': 'integer', 'minimum': 8}, 'maxItems': 4},
+        'verses': {'type': 'integer', 'minimum': 1, 'maximum': 99}},
+    'if': {'properties': {'kind': {'const': 'poem'}}}, 'then': {'required': ['verses']}, 'else': {'properties': {'verses': False}},
+    'additionalProperties': False}
 HOT = {'temperature': 1.5, 'top_k': 0, 'top_p': 1, 'min_p': 0}
 
 
@@ -50,6 +60,15 @@ def test_twenty_hot_answers_validate(app):
         valid(body['content'])
         seen.add(body['content'])
     assert len(seen) > 15, 'the answers do not differ: the temperature had no effect'
+
+
+def test_conditions_multiples_and_sets(app):
+    kinds = set()
+    for seed in range(12):
+        body = post(app, '/completion', prompt='A book: ', json_schema=LOGIC, n_predict=600, seed=seed, **HOT).json()
+        assert body['stop_type'] == 'eos', body
+        kinds.add(valid(body['content'], LOGIC)['kind'])
+    assert kinds == {'novel', 'poem'}, 'one branch never came'
 
 
 def test_every_surface(app):
@@ -103,7 +122,7 @@ def test_what_cannot_be_done_is_refused_before_it_begins(app):
         ({'grammar': 'root ::= root "x" | "y"'}, 'grammar', 'left recursion'),
         ({'grammar': 'root ::= (x'}, 'grammar', 'line 1, column'),
         ({'grammar': 'root ::= y'}, 'grammar', 'not defined'),
-        ({'json_schema': {'type': 'object', 'properties': {'a': {'not': {}}}}}, 'json_schema', '/properties/a'),
+        ({'json_schema': {'type': 'object', 'properties': {'a': {'propertyNames': {'maxLength': 2}}}}}, 'json_schema', '/properties/a'),
         ({'json_schema': {'type': 'string', 'pattern': '(a)\\1'}}, 'json_schema', 'back references'),
         ({'json_schema': {'type': 'array', 'minItems': 3, 'maxItems': 2}}, 'json_schema', 'no text at all'),
         ({'json_schema': {'type': 'strnig'}}, 'json_schema', 'unknown type'),

@@ -138,6 +138,92 @@ def make_object(r, depth):
     return s, value
 
 
+def make_multiple(r):
+    n = r.choice([1, 2, 3, 5, 7, 10, 12, 60, 99, 100])
+    s, lo, hi = {'type': r.choice(['integer', 'number']), 'multipleOf': n}, -40, 10 ** r.randint(2, 6)
+    if r.random() < 0.6:
+        lo = r.choice([-5000, -101, -1, 0, 1, 8, 95, 100, 12345])
+        s.update({'minimum': lo} if r.random() < 0.7 else {'exclusiveMinimum': lo - 1})
+        hi = lo + 1000
+    if r.random() < 0.5:
+        hi = lo + r.choice([100, 150, 999, 12345])
+        s.update({'maximum': hi} if r.random() < 0.7 else {'exclusiveMaximum': hi + 1})
+    return s, lambda r: n * r.randint(-(-lo // n), hi // n)
+
+
+def make_unique(r):
+    values = r.sample(['a', 'ab', 'b"', '\u00e9', 1, -7, 2.5, None, [], {'k': 1}], r.randint(1, 6))
+    lo = r.choice([0, 0, 1, min(2, len(values))])
+    hi = r.randint(lo, len(values))
+    s = {'type': 'array', 'items': {'enum': values}, 'uniqueItems': True}
+    if lo:
+        s['minItems'] = lo
+    if hi < len(values) or r.random() < 0.3:
+        s['maxItems'] = hi
+    return s, lambda r: r.sample(values, r.randint(lo, hi))
+
+
+def make_contains(r):
+    s = {'type': 'array', 'contains': {'type': 'integer', 'minimum': 50}}
+    if r.random() < 0.7:
+        s['items'] = {'type': 'integer', 'minimum': 0, 'maximum': 99}
+    lo, hi = r.choice([(0, None), (2, None), (0, 1), (0, 4), (3, 3)])
+    if lo:
+        s['minItems'] = lo
+    if hi:
+        s['maxItems'] = hi
+
+    def value(r):
+        v = [r.randint(0, 99) for _ in range(r.randint(max(lo, 1), hi or 4) - 1)]
+        v.insert(r.randint(0, len(v)), r.randint(50, 99))
+        return v
+    return s, value
+
+
+def make_not(r):
+    lo = r.randint(-3, 3)
+    return r.choice([
+        ({'type': 'string', 'not': {'enum': ['a', 'ab', '', '\u00e9', 7]}}, lambda r: r.choice(['b', 'abc', 'aa', '\u00e9\u00e9', '\u20ac', '"'])),
+        ({'type': 'integer', 'minimum': lo, 'not': {'enum': [lo, lo + 2, float(lo + 5)]}}, lambda r: lo + r.choice([1, 3, 4, 6, 70])),
+        ({'type': ['integer', 'boolean'], 'not': {'const': True}}, lambda r: r.choice([0, 12, False])),
+        ({'not': {'type': ['string', 'object', 'array']}}, lambda r: r.choice([1.5, None, False])),
+        ({'enum': ['x', 'y', 3], 'not': {'const': 'y'}}, lambda r: r.choice(['x', 3])),
+        ({'type': 'integer', 'multipleOf': 5, 'not': {'anyOf': [{'minimum': 30}, {'maximum': lo}]}}, lambda r: 5 * r.randint(1, 5)),
+        ({'type': 'object', 'properties': {'a': {'type': 'integer'}, 'b': {'type': 'null'}}, 'not': {'required': ['a']}},
+         lambda r: r.choice([{}, {'b': None}])),
+        ({'type': 'object', 'properties': {'a': {'enum': [1, 2, 3]}}, 'not': {'properties': {'a': {'const': 2}}, 'required': ['a']}},
+         lambda r: r.choice([{}, {'a': 1}, {'a': 3}])),
+        ({'type': 'array', 'items': {'type': 'integer'}, 'not': {'maxItems': 1}}, lambda r: [1] * r.randint(2, 4)),
+    ])
+
+
+def make_if(r):
+    s = {'type': 'object', 'properties': {'k': {'enum': ['x', 'y', 'z']}, 'v': {'type': 'integer'}, 'w': {'type': 'null'}},
+         'if': {'properties': {'k': {'const': 'x'}}, 'required': ['k']}, 'then': {'required': ['v']}, 'else': {'properties': {'v': False}}}
+    if r.random() < 0.5:
+        s['required'] = ['k']
+    if r.random() < 0.5:
+        del s['else']
+    if r.random() < 0.5:
+        s['additionalProperties'] = False
+
+    def value(r):
+        v = {'k': r.choice('xyz')} if 'required' in s or r.random() < 0.7 else {}
+        if v.get('k') == 'x' or ('else' not in s and r.random() < 0.5):
+            v['v'] = r.randint(0, 9)
+        return dict(v, **({'w': None} if r.random() < 0.5 else {}))
+    return s, value
+
+
+def make_dependent(r):
+    return r.choice([
+        ({'type': 'object', 'properties': {'a': {'type': 'integer'}, 'b': {'type': 'integer'}, 'c': {'type': 'integer'}},
+          'dependentRequired': {'a': ['b'], 'c': ['a', 'b']}}, lambda r: r.choice([{}, {'b': 1}, {'a': 1, 'b': 2}, {'a': 1, 'b': 2, 'c': 3}])),
+        ({'type': 'object', 'properties': {'a': {'type': 'integer'}, 'b': {'type': 'integer'}},
+          'dependentSchemas': {'a': {'properties': {'b': {'minimum': 5}}, 'required': ['b']}}}, lambda r: r.choice([{}, {'b': 1}, {'a': 1, 'b': 7}])),
+    ])
+
+
 def make_enum(r):
     values = r.sample(['a', 'ab', 'abc', 'b"', '\u00e9', 1, -7, 2.5, None, True, [], {}, [1, 'x'], {'k': [None]}, 'x\n'], r.randint(1, 6))
     if len(values) == 1 and r.random() < 0.7:
@@ -195,7 +281,7 @@ def make_free(r, depth):
 
 
 def make(r, depth=0):
-    leaves = [make_string, make_integer, make_number, make_enum]
+    leaves = [make_string, make_integer, make_number, make_enum, make_multiple, make_unique, make_contains, make_not, make_if, make_dependent]
     if depth > 2 or r.random() < 0.45:
         return r.choice(leaves)(r)
     return r.choice([make_array, make_object, make_object, make_any, make_one, make_all, make_tree, make_free])(r, depth)
@@ -282,8 +368,15 @@ def test_patterns_like_re():
 
 
 @pytest.mark.parametrize('schema,words', [
-    ({'type': 'strin'}, 'unknown type'), ({'not': {}}, "'not'"), ({'type': 'array', 'uniqueItems': True}, 'uniqueItems'),
-    ({'type': 'integer', 'multipleOf': 3}, 'multipleOf'), ({'type': 'string', 'pattern': '(?=a)'}, 'look-around'),
+    ({'type': 'strin'}, 'unknown type'), ({'not': {}}, 'no text at all'), ({'type': 'array', 'uniqueItems': True}, 'uniqueItems'),
+    ({'type': 'array', 'items': {'enum': list(range(9))}, 'uniqueItems': True}, 'at most 8'), ({'type': 'integer', 'multipleOf': 101}, 'multipleOf'),
+    ({'type': 'number', 'multipleOf': 0.01}, 'multipleOf'), ({'type': 'integer', 'multipleOf': 0}, 'multipleOf'), ({'type': 'integer', 'multipleOf': 'x'}, 'multipleOf'),
+    ({'type': 'object', 'patternProperties': {'^a': {}, 'b$': {'type': 'null'}}}, 'patternProperties'), ({'not': 5}, 'must be an object'),
+    ({'not': {'pattern': 'a'}}, "'pattern' under 'not'"), ({'not': {'type': 'integer'}}, "type integer"), ({'not': {'const': 2.5}}, 'number'),
+    ({'type': 'array', 'contains': {'type': 'null'}, 'items': {'type': 'string'}}, 'no text at all'), ({'type': 'array', 'contains': {}, 'maxContains': 2}, 'maxContains'),
+    ({'type': 'array', 'contains': {'const': 1}, 'minContains': 2}, 'minContains'), ({'type': 'array', 'contains': {'const': 1}, 'prefixItems': [True]}, 'prefixItems'),
+    ({'type': 'string', 'minLength': 2, 'not': {'const': 'ab'}}, 'together with'), ({'if': {'pattern': 'x'}, 'then': {'maxLength': 3}}, "'pattern' under"),
+    ({'not': {'not': {'not': {'$ref': '#'}}}}, 'nested|deeper|no text|left recursion|together'), ({'dependentRequired': 5}, 'must be an object'), ({'type': 'string', 'pattern': '(?=a)'}, 'look-around'),
     ({'type': 'string', 'pattern': '\\bx'}, 'word borders'), ({'type': 'string', 'pattern': 'a{3,2}'}, 'smaller number first'),
     ({'type': 'string', 'pattern': 'a', 'minLength': 2}, 'together with'), ({'$ref': '#/$defs/x'}, 'leads nowhere'),
     ({'$ref': 'http://x/y'}, 'same schema'), ({'$ref': '#'}, 'left recursion|no text'), ({'enum': []}, 'not empty'),
@@ -301,8 +394,19 @@ def test_refused_schemas(schema, words):
     assert re.search(words, a.get('error', str(a))), a
 
 
+def test_bombs_are_refused():
+    """Schemas whose negation, or whose dependencies, would multiply: refused with words, in no time."""
+    levels = {'d%d' % i: {'allOf': [{'$ref': '#/$defs/d%d' % (i + 1)}] * 9} for i in range(6)}
+    levels['d6'] = {'title': 'nothing'}
+    a = accepts('1', schema={'$defs': levels, 'type': 'string', 'not': {'$ref': '#/$defs/d0'}})
+    assert re.search('too much', a.get('error', str(a))), a
+    names = ['k%d' % i for i in range(40)]
+    a = accepts('{}', schema={'type': 'object', 'properties': {k: True for k in names}, 'dependentRequired': {k: [names[0]] for k in names}})
+    assert re.search('too many|limit|more than', a.get('error', str(a))), a
+
+
 def test_refused_by_place():
-    a = accepts('1', schema={'properties': {'a/b': {'items': {'type': 'array', 'contains': {}}}}})
+    a = accepts('1', schema={'properties': {'a/b': {'items': {'type': 'array', 'propertyNames': {'maxLength': 3}}}}})
     assert '/properties/a/b/items' in a['error'], a
 
 
