@@ -154,6 +154,20 @@ int store_launch_last(struct store *s, const char *child, struct store_launch_la
     return 0;
 }
 
+int store_launch_list(struct store *s, unsigned n, FILE *out, struct vt_err *err)
+{
+    sqlite3_stmt *st = db_stmt(s, ST_LAUNCH_LIST, err);
+    if (st == NULL)
+        return -1;
+    sqlite3_bind_int64(st, 1, n);
+    int rc;
+    while ((rc = db_step(s, st, "reading the launches", err)) == 1)
+        fprintf(out, "%lld\t%s\t%s\t%s\t%s\n", (long long)sqlite3_column_int64(st, 0),
+                (const char *)sqlite3_column_text(st, 1), (const char *)sqlite3_column_text(st, 2),
+                (const char *)sqlite3_column_text(st, 3), (const char *)sqlite3_column_text(st, 4));
+    return rc;
+}
+
 void store_launch_last_free(struct store_launch_last *l)
 {
     free(l->fp);

@@ -373,6 +373,8 @@ static void on_lifeline(void *arg, const struct vt_frame *f)
     }
 }
 
+#define LAUNCHES_TOLD 100
+
 /* ---- start ---- */
 
 static uint64_t mib(const struct vt_config *cfg, enum vt_config_key k)
@@ -445,12 +447,11 @@ static int serve_child(int argc, char **argv, struct app *a, struct vt_err *err)
     return sd_event_loop(a->ev);
 }
 
-static int check(const char *dir)
+/* For a look from outside: nothing of it is changed but what a crash left undone. */
+static int open_by_hand(const char *dir, struct store **s, struct vt_err *err)
 {
-    struct vt_clock clock = vt_clock_real();
-    struct vt_err err;
-    struct store *s;
-    struct check_result r;
+    static struct vt_clock clock;
+    clock = vt_clock_real();
     struct store_opts o = {.dir = dir,
                            .quota = UINT64_MAX,
                            .txn_bytes = 64u << 20,
@@ -458,16 +459,37 @@ static int check(const char *dir)
                            .unsafe_fs = true,
                            .inspect = true,
                            .clock = &clock};
-    if (store_open(&s, &o, &err) < 0) {
-        fprintf(stderr, "vitriol-store: %s\n", err.text);
-        return exit_of(&err);
-    }
+    return store_open(s, &o, err);
+}
+
+static int failed_by_hand(const struct vt_err *err)
+{
+    fprintf(stderr, "vitriol-store: %s\n", err->text);
+    return exit_of(err);
+}
+
+static int launches(const char *dir)
+{
+    struct vt_err err;
+    struct store *s;
+    if (open_by_hand(dir, &s, &err) < 0)
+        return failed_by_hand(&err);
+    int rc = store_launch_list(s, LAUNCHES_TOLD, stdout, &err);
+    store_close(s, false);
+    return rc < 0 ? failed_by_hand(&err) : VT_EX_OK;
+}
+
+static int check(const char *dir)
+{
+    struct vt_err err;
+    struct store *s;
+    struct check_result r;
+    if (open_by_hand(dir, &s, &err) < 0)
+        return failed_by_hand(&err);
     int rc = store_check(s, stdout, &r, &err);
     store_close(s, false);
-    if (rc < 0) {
-        fprintf(stderr, "vitriol-store: %s\n", err.text);
-        return exit_of(&err);
-    }
+    if (rc < 0)
+        return failed_by_hand(&err);
     printf("%" PRIu64 " heads, %" PRIu64 " blocks, %" PRIu64 " bytes read, %" PRIu64 " bad blocks, %" PRIu64
            " violations\n",
            r.heads, r.blocks, r.bytes, r.bad, r.violations);
@@ -481,9 +503,11 @@ int main(int argc, char **argv)
         return VT_EX_OK;
     if (argc == 3 && strcmp(argv[1], "--check") == 0)
         return check(argv[2]);
+    if (argc == 3 && strcmp(argv[1], "--launches") == 0)
+        return launches(argv[2]);
     if (argc == 2 && strcmp(argv[1], "--help") == 0) {
         puts("vitriol-store is started by vitriold. By hand: vitriol-store --check DIR, vitriol-store "
-             "--version");
+             "--launches DIR, vitriol-store --version");
         return VT_EX_OK;
     }
     struct app *a = calloc(1, sizeof *a);

@@ -16,6 +16,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #define STORE_TENANT_MAX 64
 #define STORE_NAME_MAX   255
@@ -259,5 +260,8 @@ struct store_launch_last {
 };
 int store_launch_last(struct store *s, const char *child, struct store_launch_last *out, struct vt_err *err);
 void store_launch_last_free(struct store_launch_last *l);
+/* The last n launches, the newest first, a line each: start in wall-clock us, child, fp, difference and fingerprint line
+ * with tabs between them. */
+int store_launch_list(struct store *s, unsigned n, FILE *out, struct vt_err *err);
 
 #endif

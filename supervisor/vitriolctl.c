@@ -3,6 +3,7 @@
 
 #include "ctl_http.h"
 #include "ctl_show.h"
+#include "past.h"
 
 #include "build_id.h"
 #include "config.h"
@@ -130,7 +131,11 @@ static int cmd_wait(struct call *c)
 static int cmd_fingerprint(struct call *c)
 {
     struct vt_err err;
-    json_t *r = client_call(&c->client, "fingerprint", NULL, NULL, &err);
+    /* A state directory that is named is asked for itself, whatever runs. */
+    bool past = c->history && c->state != NULL;
+    json_t *r = past ? NULL : client_call(&c->client, "fingerprint", NULL, NULL, &err);
+    if (r == NULL && c->history && (past || err.code == VT_E_UNAVAILABLE))
+        r = past_launches(c->state, &err);
     if (r == NULL)
         return call_fail(c, &err);
     if (c->json)
@@ -433,7 +438,7 @@ static const struct command {
     {"drain", cmd_drain, 1, "[child] end its work and leave it down (--wait)"},
     {"checkpoint", cmd_checkpoint, 1, "[slot] save now"},
     {"slots", cmd_slots, 0, "the engine's slots (--api-key-file F where keys are set)"},
-    {"fingerprint", cmd_fingerprint, 0, "the line that says what runs (--history, --diff)"},
+    {"fingerprint", cmd_fingerprint, 0, "the line that says what runs (--diff; --history [--state-dir DIR])"},
     {"events", cmd_events, 0, "what happened (-f: and happens)"},
     {"config", cmd_config, 2, "show [key] effective configuration (--origin)"},
     {"start", cmd_start, 1, "[child] start one that is down (--wait)"},
@@ -457,9 +462,9 @@ static void usage(FILE *out)
 
 static int one_option(struct call *c, char **argv, int *i, struct vt_err *err)
 {
-    static const char *const names[] = {"--run-dir",      "--json",   "--follow", "--origin",  "--history",
-                                        "--diff",         "--wait",   "--ready",  "--timeout", "--help",
-                                        "--api-key-file", "--tenant", "--slot"};
+    static const char *const names[] = {"--run-dir",      "--json",   "--follow", "--origin",   "--history",
+                                        "--diff",         "--wait",   "--ready",  "--timeout",  "--help",
+                                        "--api-key-file", "--tenant", "--slot",   "--state-dir"};
     struct {
         const char *name;
         bool *flag;
@@ -477,8 +482,8 @@ static int one_option(struct call *c, char **argv, int *i, struct vt_err *err)
     const char *eq = strchr(arg, '=');
     snprintf(name, sizeof name, "%.*s", (int)(eq != NULL ? eq - arg : (long)strlen(arg)), arg);
     bool known = strcmp(name, "--run-dir") == 0 || strcmp(name, "--timeout") == 0 ||
-                 strcmp(name, "--api-key-file") == 0 || strcmp(name, "--tenant") == 0 ||
-                 strcmp(name, "--slot") == 0;
+                 strcmp(name, "--api-key-file") == 0 || strcmp(name, "--state-dir") == 0 ||
+                 strcmp(name, "--tenant") == 0 || strcmp(name, "--slot") == 0;
     if (!known)
         return vt_fail(err, VT_E_USAGE, "unknown option %.64s%s", arg,
                        vt_suggest(arg, names, sizeof names / sizeof names[0], hint, sizeof hint));
@@ -489,6 +494,8 @@ static int one_option(struct call *c, char **argv, int *i, struct vt_err *err)
     char *end;
     if (strcmp(name, "--run-dir") == 0)
         c->run = value;
+    else if (strcmp(name, "--state-dir") == 0)
+        c->state = value;
     else if (strcmp(name, "--api-key-file") == 0)
         c->key_file = value;
     else if (strcmp(name, "--tenant") == 0)

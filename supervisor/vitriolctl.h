@@ -8,7 +8,8 @@
 
 struct call {
     struct client client;
-    const char *run; /* --run-dir, NULL: look for one */
+    const char *run;   /* --run-dir, NULL: look for one */
+    const char *state; /* --state-dir, NULL: the configured one */
     bool json, follow, origin, history, diff, wait, ready;
     const char *key_file, *tenant, *slot; /* NULL: not given */
     int timeout_s;                        /* -1: the command's own */

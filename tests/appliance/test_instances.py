@@ -187,3 +187,18 @@ def test_wait_ready(make):
     wait_for('the control socket', lambda: a.ctl('wait', '--ready', '--timeout=60', check=False)[0] == 0, 60)
     assert get(a.port, '/health').status == 200
     assert sys.executable
+
+
+def test_history_without_vitriold(make):
+    """What ran is told from the state directory when nothing runs; one that is not there is named."""
+    a = make(engine='stub', sets=SETS)
+    a.ctl('bounce', '--wait')
+    live = a.ctl_json('fingerprint', '--history')['history']
+    a.stop()
+    past = a.ctl_json('fingerprint', '--history', '--state-dir', a.state_dir)['history']
+    assert [(p['gen'], p['fp'], p['child'], p['line']) for p in past] == [(p['gen'], p['fp'], p['child'], p['line']) for p in live]
+    assert [p['gen'] for p in past] == [2, 1] and past[0]['at_us'] > past[1]['at_us'] > 1.6e15
+    code, out = a.ctl('fingerprint', '--history', '--state-dir', a.root + '/none', check=False)
+    assert code == 66 and a.root + '/none' in a.ctl_err and out == ''
+    text = a.ctl('fingerprint', '--history', '--state-dir', a.state_dir)[1]
+    assert past[0]['fp'] in text
