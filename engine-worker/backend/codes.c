@@ -326,7 +326,7 @@ static void unpack_iq3_s(const uint8_t *b, struct be_codes *o)
 static void shifted_point(int8_t *c, uint64_t point, bool down)
 {
     for (int j = 0; j < 8; j++)
-        c[j] = (int8_t)((int8_t)(point >> (8 * j) & 255) + (down ? -1 : 1));
+        c[j] = (int8_t)((int)(point >> (8 * j) & 255) - (down ? 11 : 9));
 }
 
 static void unpack_iq1_s(const uint8_t *b, struct be_codes *o)

@@ -14,11 +14,11 @@
                      m(C2(v, 4)) << 32 | m(C2(v, 5)) << 40 | m(C2(v, 6)) << 48 | m(C2(v, 7)) << 56)
 #define FOUR(m, v)  (m(C3(v, 0)) | m(C3(v, 1)) << 8 | m(C3(v, 2)) << 16 | m(C3(v, 3)) << 24)
 
-/* Magnitudes 8, 25, 43; 4, 12 … 52, 62; odd numbers to 15; and -8, 0, 8 as signed bytes. */
+/* Magnitudes 8, 25, 43; 4, 12 … 52, 62; odd numbers to 15; and 2, 10, 18 for -1, 0, 1. */
 #define IQ2_MAG(c)  (c * 17 + 8 + c / 2)
 #define IQ3X_MAG(c) (c * 8 + 4 + c / 7 * 2)
 #define IQ3S_MAG(c) (c * 2 + 1)
-#define IQ1_VAL(c)  ((c * 8 - 8) & 255)
+#define IQ1_VAL(c)  (c * 8 + 2)
 
 #define E(v) EIGHT(IQ2_MAG, v)
 

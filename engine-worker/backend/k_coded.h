@@ -1,6 +1,6 @@
 /* Quantized types whose layout k_gemv.h and k_panel.h do not read themselves. A type is its form (codes.h), the bias that makes its
- * codes unsigned, and how many groups of four products one 16-bit sum holds; everything else is shared. Without AVX2, and for types
- * that nobody's files are large in, blocks are unpacked in plain C, into the same panels. */
+ * codes unsigned, and how many groups of four products one 16-bit sum holds; everything else is shared. Without AVX2 blocks are
+ * unpacked in plain C, into the same panels. */
 #ifndef BE_K_CODED_H
 #define BE_K_CODED_H
 
@@ -71,8 +71,80 @@ ALWAYS void code_lanes(struct panel *p, const int block, int b, struct unpacked 
         transpose32(row, 32 * (size_t)g, &p->code[(block / 32 * b + g) * 8]);
 }
 
-ALWAYS void fill_plain(const uint32_t ty, const int block, const enum be_form form, const int bias,
-                       struct panel *p, int b, const uint8_t *const row[Q])
+#if defined(__AVX2__)
+/* The two halves of 16-bit numbers back in order. */
+ALWAYS void store_scales(int16_t *to, __m256i v)
+{
+    __m128i lo = _mm256_castsi256_si128(v), hi = _mm256_extracti128_si256(v, 1);
+    _mm_storeu_si128((__m128i *)to, _mm_unpacklo_epi16(lo, hi));
+    _mm_storeu_si128((__m128i *)(to + 8), _mm_unpackhi_epi16(lo, hi));
+}
+
+ALWAYS qf scale_rows(const uint32_t ty, const bool min, const uint8_t *const row[Q], const int s)
+{
+    __m256 a = min ? mins8(ty, row) : scales8(ty, row, s);
+#if Q == 16
+    __m256 b = min ? mins8(ty, row + 8) : scales8(ty, row + 8, s);
+    return (qf)_mm512_insertf32x8(_mm512_castps256_ps512(a), b, 1);
+#else
+    return (qf)a;
+#endif
+}
+
+ALWAYS void fill_decoded_32(const uint32_t ty, const int block, const enum be_form form, struct panel *p,
+                            int b, const uint8_t *const row[Q])
+{
+    struct unpacked u;
+    const int n = block / 32;
+    for (int r = 0; r < Q; r++)
+        UNROLL
+    for (int k = 0; k < n; k++)
+        _mm256_storeu_si256((__m256i *)(u.code[r] + 32 * k), codes_32(ty, row[r], k));
+    code_lanes(p, block, b, &u);
+    UNROLL
+    for (int k = 0; k < n; k++) {
+        p->d[n * b + k] = scale_rows(ty, false, row, 2 * k);
+        if (form == BE_M32)
+            p->scale[n * b + k] = (qi)scale_rows(ty, true, row, 0);
+        if (form == BE_H32)
+            p->scale[n * b + k] = (qi)scale_rows(ty, false, row, 2 * k + 1);
+    }
+}
+
+ALWAYS void fill_decoded_256(const uint32_t ty, const enum be_form form, const int bias, struct panel *p,
+                             const uint8_t *const row[Q])
+{
+    struct unpacked u;
+    for (int r = 0; r < Q; r++) {
+        struct block_256 o;
+        open_256(ty, row[r], &o);
+        store_scales(u.scale[r], o.sc);
+        if (form == BE_M256)
+            store_scales(u.min[r], o.min);
+        UNROLL
+        for (int k = 0; k < 8; k++)
+            _mm256_storeu_si256((__m256i *)(u.code[r] + 32 * k), codes_256(ty, bias, row[r], &o, k));
+    }
+    p->d[0] = scale_rows(ty, false, row, 0);
+    code_lanes(p, 256, 0, &u);
+    scale_lanes(p, u.scale, false);
+    if (form != BE_M256)
+        return;
+    p->dmin = scale_rows(ty, true, row, 0);
+    scale_lanes(p, u.min, true);
+}
+
+ALWAYS void fill_rows(const uint32_t ty, const int block, const enum be_form form, const int bias,
+                      struct panel *p, int b, const uint8_t *const row[Q])
+{
+    if (block == 256)
+        fill_decoded_256(ty, form, bias, p, row);
+    else
+        fill_decoded_32(ty, block, form, p, b, row);
+}
+#else
+ALWAYS void fill_rows(const uint32_t ty, const int block, const enum be_form form, const int bias,
+                      struct panel *p, int b, const uint8_t *const row[Q])
 {
     be_unpack_fn *unpack = be_unpack(ty);
     struct unpacked u;
@@ -102,56 +174,6 @@ ALWAYS void fill_plain(const uint32_t ty, const int block, const enum be_form fo
         scale_lanes(p, u.scale, false);
     if (form == BE_M256)
         scale_lanes(p, u.min, true);
-}
-
-#if defined(__AVX2__)
-/* The two halves of 16-bit numbers back in order. */
-ALWAYS void store_scales(int16_t *to, __m256i v)
-{
-    __m128i lo = _mm256_castsi256_si128(v), hi = _mm256_extracti128_si256(v, 1);
-    _mm_storeu_si128((__m128i *)to, _mm_unpacklo_epi16(lo, hi));
-    _mm_storeu_si128((__m128i *)(to + 8), _mm_unpackhi_epi16(lo, hi));
-}
-
-ALWAYS qf scale_rows(const uint32_t ty, const bool min, const uint8_t *const row[Q])
-{
-    __m256 a = min ? mins8(ty, row) : scales8(ty, row);
-#if Q == 16
-    __m256 b = min ? mins8(ty, row + 8) : scales8(ty, row + 8);
-    return (qf)_mm512_insertf32x8(_mm512_castps256_ps512(a), b, 1);
-#else
-    return (qf)a;
-#endif
-}
-
-ALWAYS void fill_decoded(const uint32_t ty, const int block, const enum be_form form, const int bias,
-                         struct panel *p, int b, const uint8_t *const row[Q])
-{
-    struct unpacked u;
-    for (int r = 0; r < Q; r++) {
-        struct block_256 o;
-        if (block == 32) {
-            _mm256_storeu_si256((__m256i *)u.code[r], codes_32(ty, row[r]));
-            continue;
-        }
-        open_256(ty, row[r], &o);
-        store_scales(u.scale[r], o.sc);
-        if (form == BE_M256)
-            store_scales(u.min[r], o.min);
-        UNROLL
-        for (int k = 0; k < 8; k++)
-            _mm256_storeu_si256((__m256i *)(u.code[r] + 32 * k), codes_256(ty, bias, row[r], &o, k));
-    }
-    p->d[block == 32 ? b : 0] = scale_rows(ty, false, row);
-    code_lanes(p, block, b, &u);
-    if (form == BE_M32)
-        p->scale[b] = (qi)scale_rows(ty, true, row);
-    if (block == 256)
-        scale_lanes(p, u.scale, false);
-    if (form != BE_M256)
-        return;
-    p->dmin = scale_rows(ty, true, row);
-    scale_lanes(p, u.min, true);
 }
 #endif
 
@@ -256,17 +278,27 @@ ALWAYS __m256i pair_sums(const bool is_signed, __m256i w, const int8_t *q)
                      : _mm256_maddubs_epi16(w, x);
 }
 
-ALWAYS __m256 coded_32(const uint32_t ty, const enum be_form form, const int bias, const uint8_t *const w[8],
-                       const struct be_x *x, int64_t t, int64_t b, __m256 acc)
+/* Sub-block k of block b, in blocks of `block` values. */
+ALWAYS __m256 coded_32(const uint32_t ty, const int block, const enum be_form form, const int bias,
+                       const uint8_t *const w[8], const int k, const struct be_x *x, int64_t t, int64_t b,
+                       __m256 acc)
 {
-    const int8_t *q = x->q + t * x->q_stride + 32 * b;
-    const bool is_signed = form == BE_S32 && bias == SIGNED;
-    __m256 d = scales8(ty, w), dx = _mm256_set1_ps(x->d[t * x->d_stride + b]);
-    int32_t sx = x->s32[t * x->s32_stride + b];
+    const int64_t i = block / 32 * b + k;
+    const int8_t *q = x->q + t * x->q_stride + 32 * i;
+    __m256 d = scales8(ty, w, 2 * k), dx = _mm256_set1_ps(x->d[t * x->d_stride + i]);
+    int32_t sx = x->s32[t * x->s32_stride + i];
     __m256i v[8];
     UNROLL
     for (int r = 0; r < 8; r++)
-        v[r] = _mm256_madd_epi16(pair_sums(is_signed, codes_32(ty, w[r]), q), _mm256_set1_epi16(1));
+        v[r] = _mm256_madd_epi16(pair_sums(form != BE_M32 && bias == SIGNED, codes_32(ty, w[r], k), q),
+                                 _mm256_set1_epi16(1));
+    if (form == BE_H32) {
+        __m256i low, high;
+        fold8_apart(v, &low, &high);
+        __m256 h = _mm256_mul_ps(scales8(ty, w, 2 * k + 1), _mm256_cvtepi32_ps(high));
+        return _mm256_add_ps(acc,
+                             _mm256_mul_ps(dx, _mm256_add_ps(_mm256_mul_ps(d, _mm256_cvtepi32_ps(low)), h)));
+    }
     __m256i sum = fold8(v);
     if (form == BE_M32) {
         __m256 m = _mm256_mul_ps(mins8(ty, w), _mm256_set1_ps((float)sx));
@@ -278,23 +310,44 @@ ALWAYS __m256 coded_32(const uint32_t ty, const enum be_form form, const int bia
     return _mm256_add_ps(acc, _mm256_mul_ps(_mm256_mul_ps(d, dx), _mm256_cvtepi32_ps(sum)));
 }
 
+/* The same for sub-block k of 256. Types of grids take the points as they are: magnitudes leave their signs to the activations. */
+ALWAYS __m256i pair_sums_256(const uint32_t ty, const bool is_signed, const int bias, const uint8_t *w,
+                             const struct block_256 *o, const int k, const int8_t *q)
+{
+    if (has_signs(ty))
+        return _mm256_maddubs_epi16(magnitudes(ty, w, o, k), sign_where(load256(q), &o->sign[k]));
+    if (ty == GT_IQ1_S)
+        return _mm256_maddubs_epi16(iq1_points(o, k), load256(q));
+    return pair_sums(is_signed, codes_256(ty, bias, w, o, k), q);
+}
+
+/* How much of a row's sums is due to what was added to its codes. */
+ALWAYS __m256i excess(const uint32_t ty, const int bias, const struct block_256 *o, __m256i s16)
+{
+    if (ty == GT_IQ1_S)
+        return _mm256_madd_epi16(o->over, s16);
+    return _mm256_mullo_epi32(_mm256_madd_epi16(o->sc, s16), _mm256_set1_epi32(bias));
+}
+
 /* One row: sums in eight lanes; s16: sums of activation codes in the order of block_256.sc. */
 ALWAYS __m256i row_256(const uint32_t ty, const bool is_signed, const int bias, const uint8_t *w,
-                       const int8_t *q, __m256i s16, __m256i *min)
+                       const struct block_256 *o, const int8_t *q, __m256i s16, __m256i *min)
 {
-    struct block_256 o;
     __m256i sum = _mm256_setzero_si256();
-    open_256(ty, w, &o);
     UNROLL
     for (int k = 0; k < 8; k++)
-        sum = _mm256_add_epi32(
-            sum, _mm256_madd_epi16(pair_sums(is_signed, codes_256(ty, bias, w, &o, k), q + 32 * k),
-                                   spread(o.sc, k)));
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pair_sums_256(ty, is_signed, bias, w, o, k, q + 32 * k),
+                                                      spread(o->sc, k)));
     if (min != NULL)
-        *min = _mm256_madd_epi16(o.min, s16);
-    if (bias == 0)
-        return sum;
-    return _mm256_sub_epi32(sum, _mm256_mullo_epi32(_mm256_madd_epi16(o.sc, s16), _mm256_set1_epi32(bias)));
+        *min = _mm256_madd_epi16(o->min, s16);
+    return bias == 0 || has_signs(ty) ? sum : _mm256_sub_epi32(sum, excess(ty, bias, o, s16));
+}
+
+/* Rows of grids are opened before the first is multiplied: what a processor looks ahead is about one row long, and would be spent
+ * on waiting for that row's indices. */
+ALWAYS bool from_grid(const uint32_t ty)
+{
+    return has_signs(ty) || ty == GT_IQ1_S || ty == GT_IQ1_M;
 }
 
 ALWAYS __m256 coded_256(const uint32_t ty, const enum be_form form, const int bias, const uint8_t *const w[8],
@@ -303,11 +356,18 @@ ALWAYS __m256 coded_256(const uint32_t ty, const enum be_form form, const int bi
     const int8_t *q = x->q + t * x->q_stride + 256 * b;
     const __m256i apart = both(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
     __m256i s16 = load256(x->s16 + t * x->s16_stride + 16 * b), v[8], m[8];
-    __m256 dx = _mm256_set1_ps(x->d[t * x->d_stride + b]), d = scales8(ty, w);
+    __m256 dx = _mm256_set1_ps(x->d[t * x->d_stride + b]), d = scales8(ty, w, 0);
     s16 = _mm256_permute4x64_epi64(_mm256_shuffle_epi8(s16, apart), 0xd8);
-    for (int r = 0; r < 8; r++)
-        v[r] = row_256(ty, form == BE_S256 && bias == SIGNED, bias, w[r], q, s16,
-                       form == BE_M256 ? &m[r] : NULL);
+    struct block_256 ahead[8];
+    for (int r = 0; r < 8 && from_grid(ty); r++)
+        open_256(ty, w[r], &ahead[r]);
+    for (int r = 0; r < 8; r++) {
+        struct block_256 here;
+        if (!from_grid(ty))
+            open_256(ty, w[r], &here);
+        v[r] = row_256(ty, form == BE_S256 && bias == SIGNED, bias, w[r], from_grid(ty) ? &ahead[r] : &here,
+                       q, s16, form == BE_M256 ? &m[r] : NULL);
+    }
     if (form == BE_M256) {
         __m256 min = _mm256_mul_ps(mins8(ty, w), _mm256_cvtepi32_ps(fold8(m)));
         __m256 sum = _mm256_mul_ps(d, _mm256_cvtepi32_ps(fold8(v)));
@@ -316,62 +376,49 @@ ALWAYS __m256 coded_256(const uint32_t ty, const enum be_form form, const int bi
     return _mm256_add_ps(acc, _mm256_mul_ps(_mm256_mul_ps(d, dx), _mm256_cvtepi32_ps(fold8(v))));
 }
 
-ALWAYS void gemv_coded(const uint32_t ty, const int block, const int bytes, const enum be_form form,
-                       const int bias, const struct be_mm *m, int64_t r0, int64_t r1)
+ALWAYS __m256 coded_block(const uint32_t ty, const int block, const enum be_form form, const int bias,
+                          const uint8_t *const w[8], const struct be_x *x, int64_t t, int64_t b, __m256 acc)
 {
-    for (int64_t r = r0; r < r1; r += 8) {
-        int64_t lanes = r1 - r < 8 ? r1 - r : 8;
-        for (int64_t t = 0; t < m->T; t++) {
-            const uint8_t *w[8];
-            __m256 acc = _mm256_setzero_ps();
-            for (int k = 0; k < 8; k++)
-                w[k] = m->w + (size_t)(r + (k < lanes ? k : lanes - 1)) * m->row_bytes;
-            size_t ahead = (size_t)w[0] + 8 * m->row_bytes;
-            for (int64_t b = 0; b < m->n_in / block; b++) {
-                prefetch(ahead, 8 * bytes);
-                ahead += 8 * (size_t)bytes;
-                acc = block == 32 ? coded_32(ty, form, bias, w, &m->x, t, b, acc)
-                                  : coded_256(ty, form, bias, w, &m->x, t, b, acc);
-                UNROLL
-                for (int k = 0; k < 8; k++)
-                    w[k] += bytes;
-            }
-            memcpy(m->y + t * m->n_out + r, &acc, (size_t)lanes * sizeof(float));
-        }
-    }
+    if (block == 256)
+        return coded_256(ty, form, bias, w, x, t, b, acc);
+    UNROLL
+    for (int k = 0; k < block / 32; k++)
+        acc = coded_32(ty, block, form, bias, w, k, x, t, b, acc);
+    return acc;
 }
 
-#define CODED_KERNEL(TYPE, BLOCK, BYTES, FORM, BIAS, PANELS_NAME)                                            \
-    static void fill_##TYPE(struct panel *p, int b, const uint8_t *const row[Q])                             \
+#define CODED_GEMV(TYPE, BLOCK, BYTES, FORM, BIAS)                                                           \
+    ALWAYS __m256 block_##TYPE(const uint8_t *const w[8], const struct be_x *x, int64_t t, int64_t b,        \
+                               __m256 acc)                                                                   \
     {                                                                                                        \
-        p->bias = (qi){0} + BIAS;                                                                            \
-        if (has_decoder(GT_##TYPE))                                                                          \
-            fill_decoded(GT_##TYPE, BLOCK, FORM, BIAS, p, b, row);                                           \
-        else                                                                                                 \
-            fill_plain(GT_##TYPE, BLOCK, FORM, BIAS, p, b, row);                                             \
+        return coded_block(GT_##TYPE, BLOCK, FORM, BIAS, w, x, t, b, acc);                                   \
     }                                                                                                        \
-    static void mm_##TYPE(const struct be_mm *m, int64_t r0, int64_t r1)                                     \
+    static void gemv_##TYPE(const struct be_mm *m, int64_t r0, int64_t r1)                                   \
     {                                                                                                        \
-        if (has_decoder(GT_##TYPE) && m->T < GEMV_BELOW)                                                     \
-            gemv_coded(GT_##TYPE, BLOCK, BYTES, FORM, BIAS, m, r0, r1);                                      \
-        else                                                                                                 \
-            panels_##PANELS_NAME(fill_##TYPE, BLOCK, BYTES, m, r0, r1);                                      \
+        gemv(block_##TYPE, BLOCK, BYTES, m, r0, r1);                                                         \
     }
 
 #else
 
+#define CODED_GEMV(TYPE, BLOCK, BYTES, FORM, BIAS)                                                           \
+    static void gemv_##TYPE(const struct be_mm *m, int64_t r0, int64_t r1) {}
+
+#endif
+
 #define CODED_KERNEL(TYPE, BLOCK, BYTES, FORM, BIAS, PANELS_NAME)                                            \
+    CODED_GEMV(TYPE, BLOCK, BYTES, FORM, BIAS)                                                               \
     static void fill_##TYPE(struct panel *p, int b, const uint8_t *const row[Q])                             \
     {                                                                                                        \
         p->bias = (qi){0} + BIAS;                                                                            \
-        fill_plain(GT_##TYPE, BLOCK, FORM, BIAS, p, b, row);                                                 \
+        fill_rows(GT_##TYPE, BLOCK, FORM, BIAS, p, b, row);                                                  \
     }                                                                                                        \
     static void mm_##TYPE(const struct be_mm *m, int64_t r0, int64_t r1)                                     \
     {                                                                                                        \
-        panels_##PANELS_NAME(fill_##TYPE, BLOCK, BYTES, m, r0, r1);                                          \
+        if (m->T < GEMV_BELOW)                                                                               \
+            gemv_##TYPE(m, r0, r1);                                                                          \
+        else                                                                                                 \
+            panels_##PANELS_NAME(fill_##TYPE, BLOCK, BYTES, m, r0, r1);                                      \
     }
-
-#endif
 
 CODED_KERNELS(CODED_KERNEL)
 

@@ -16,10 +16,19 @@ ALWAYS __m256i fold4(__m256i a, __m256i b, __m256i c, __m256i d)
     return _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
 }
 
-ALWAYS __m256i fold8(const __m256i v[8])
+/* The same for the low and the high four lanes apart. */
+ALWAYS void fold8_apart(const __m256i v[8], __m256i *low, __m256i *high)
 {
     __m256i a = fold4(v[0], v[1], v[2], v[3]), b = fold4(v[4], v[5], v[6], v[7]);
-    return _mm256_add_epi32(_mm256_permute2x128_si256(a, b, 0x20), _mm256_permute2x128_si256(a, b, 0x31));
+    *low = _mm256_permute2x128_si256(a, b, 0x20);
+    *high = _mm256_permute2x128_si256(a, b, 0x31);
+}
+
+ALWAYS __m256i fold8(const __m256i v[8])
+{
+    __m256i low, high;
+    fold8_apart(v, &low, &high);
+    return _mm256_add_epi32(low, high);
 }
 
 /* The same for eight vectors of four lanes. */
@@ -143,27 +152,35 @@ ALWAYS __m256i row_q6_k(const uint8_t *w, const int8_t *q, const int16_t *s16)
     return _mm256_sub_epi32(sum, _mm256_slli_epi32(excess, 5));
 }
 
-/* ---- eight rows ---- */
+/* ---- one block of eight rows: acc and its products with block b of token t ---- */
 
-enum gemv_type { GEMV_Q8_0, GEMV_Q4_0, GEMV_Q4_K, GEMV_Q5_K, GEMV_Q6_K };
-
-ALWAYS __m256 block32(const enum gemv_type ty, const uint8_t *const w[8], const struct be_x *x, int64_t t,
-                      int64_t b, __m256 acc)
+ALWAYS __m256 block32(const bool q4_0, const uint8_t *const w[8], const struct be_x *x, int64_t t, int64_t b,
+                      __m256 acc)
 {
     const int8_t *q = x->q + t * x->q_stride + 32 * b;
     __m256i v[8];
     UNROLL
     for (int r = 0; r < 8; r++)
-        v[r] = ty == GEMV_Q8_0 ? row_q8_0(w[r], q) : row_q4_0(w[r], q);
+        v[r] = q4_0 ? row_q4_0(w[r], q) : row_q8_0(w[r], q);
     __m256i sum = fold8(v);
-    if (ty == GEMV_Q4_0)
+    if (q4_0)
         sum = _mm256_sub_epi32(sum, _mm256_set1_epi32(8 * x->s32[t * x->s32_stride + b]));
     __m256 d = _mm256_mul_ps(halves(w, 0), _mm256_set1_ps(x->d[t * x->d_stride + b]));
     return _mm256_add_ps(acc, _mm256_mul_ps(d, _mm256_cvtepi32_ps(sum)));
 }
 
-ALWAYS __m256 block_k45(const enum gemv_type ty, const uint8_t *const w[8], const struct be_x *x, int64_t t,
-                        int64_t b, __m256 acc)
+ALWAYS __m256 block_q8_0(const uint8_t *const w[8], const struct be_x *x, int64_t t, int64_t b, __m256 acc)
+{
+    return block32(false, w, x, t, b, acc);
+}
+
+ALWAYS __m256 block_q4_0(const uint8_t *const w[8], const struct be_x *x, int64_t t, int64_t b, __m256 acc)
+{
+    return block32(true, w, x, t, b, acc);
+}
+
+ALWAYS __m256 block_k45(const bool q5, const uint8_t *const w[8], const struct be_x *x, int64_t t, int64_t b,
+                        __m256 acc)
 {
     const int8_t *q = x->q + t * x->q_stride + 256 * b;
     const int16_t *s32 = x->s32 + t * x->s32_stride + 8 * b;
@@ -171,12 +188,22 @@ ALWAYS __m256 block_k45(const enum gemv_type ty, const uint8_t *const w[8], cons
     __m128i m[8];
     UNROLL
     for (int r = 0; r < 8; r++)
-        v[r] = ty == GEMV_Q4_K ? row_k45(w[r], w[r] + 16, NULL, q, s32, &m[r])
-                               : row_k45(w[r], w[r] + 48, w[r] + 16, q, s32, &m[r]);
+        v[r] = q5 ? row_k45(w[r], w[r] + 48, w[r] + 16, q, s32, &m[r])
+                  : row_k45(w[r], w[r] + 16, NULL, q, s32, &m[r]);
     __m256 sum = _mm256_mul_ps(halves(w, 0), _mm256_cvtepi32_ps(fold8(v)));
     __m256 min = _mm256_mul_ps(halves(w, 2), _mm256_cvtepi32_ps(fold8_half(m)));
     return _mm256_add_ps(acc,
                          _mm256_mul_ps(_mm256_set1_ps(x->d[t * x->d_stride + b]), _mm256_sub_ps(sum, min)));
+}
+
+ALWAYS __m256 block_q4_k(const uint8_t *const w[8], const struct be_x *x, int64_t t, int64_t b, __m256 acc)
+{
+    return block_k45(false, w, x, t, b, acc);
+}
+
+ALWAYS __m256 block_q5_k(const uint8_t *const w[8], const struct be_x *x, int64_t t, int64_t b, __m256 acc)
+{
+    return block_k45(true, w, x, t, b, acc);
 }
 
 ALWAYS __m256 block_q6_k(const uint8_t *const w[8], const struct be_x *x, int64_t t, int64_t b, __m256 acc)
@@ -190,6 +217,10 @@ ALWAYS __m256 block_q6_k(const uint8_t *const w[8], const struct be_x *x, int64_
     return _mm256_add_ps(acc, _mm256_mul_ps(d, _mm256_cvtepi32_ps(fold8(v))));
 }
 
+/* ---- the loops around the blocks, for the types of k_coded.h as well ---- */
+
+typedef __m256 gemv_block(const uint8_t *const w[8], const struct be_x *x, int64_t t, int64_t b, __m256 acc);
+
 /* The processor's own prefetching loses itself in eight short streams: the next eight rows, which lie in one piece, are asked
  * for while these are computed. An address, not a pointer: it may lie behind the matrix. */
 ALWAYS void prefetch(size_t at, int bytes)
@@ -198,7 +229,8 @@ ALWAYS void prefetch(size_t at, int bytes)
         __builtin_prefetch((const void *)(at + (size_t)k), 0, 3);
 }
 
-ALWAYS void gemv(const enum gemv_type ty, const int block, const int bytes, const struct be_mm *m, int64_t r0,
+/* Rows r0..r1-1; lanes beyond the matrix repeat its last row. */
+ALWAYS void gemv(gemv_block *one, const int block, const int bytes, const struct be_mm *m, int64_t r0,
                  int64_t r1)
 {
     for (int64_t r = r0; r < r1; r += 8) {
@@ -213,9 +245,7 @@ ALWAYS void gemv(const enum gemv_type ty, const int block, const int bytes, cons
             for (int64_t b = 0; b < m->n_in / block; b++) {
                 prefetch(ahead, 8 * bytes);
                 ahead += 8 * (size_t)bytes;
-                acc = ty == GEMV_Q8_0 || ty == GEMV_Q4_0 ? block32(ty, w, &m->x, t, b, acc)
-                      : ty == GEMV_Q6_K                  ? block_q6_k(w, &m->x, t, b, acc)
-                                                         : block_k45(ty, w, &m->x, t, b, acc);
+                acc = one(w, &m->x, t, b, acc);
                 UNROLL
                 for (int k = 0; k < 8; k++)
                     w[k] += bytes;
@@ -227,27 +257,27 @@ ALWAYS void gemv(const enum gemv_type ty, const int block, const int bytes, cons
 
 static void gemv_q8_0(const struct be_mm *m, int64_t r0, int64_t r1)
 {
-    gemv(GEMV_Q8_0, 32, 34, m, r0, r1);
+    gemv(block_q8_0, 32, 34, m, r0, r1);
 }
 
 static void gemv_q4_0(const struct be_mm *m, int64_t r0, int64_t r1)
 {
-    gemv(GEMV_Q4_0, 32, 18, m, r0, r1);
+    gemv(block_q4_0, 32, 18, m, r0, r1);
 }
 
 static void gemv_q4_k(const struct be_mm *m, int64_t r0, int64_t r1)
 {
-    gemv(GEMV_Q4_K, 256, 144, m, r0, r1);
+    gemv(block_q4_k, 256, 144, m, r0, r1);
 }
 
 static void gemv_q5_k(const struct be_mm *m, int64_t r0, int64_t r1)
 {
-    gemv(GEMV_Q5_K, 256, 176, m, r0, r1);
+    gemv(block_q5_k, 256, 176, m, r0, r1);
 }
 
 static void gemv_q6_k(const struct be_mm *m, int64_t r0, int64_t r1)
 {
-    gemv(GEMV_Q6_K, 256, 210, m, r0, r1);
+    gemv(block_q6_k, 256, 210, m, r0, r1);
 }
 
 #else

@@ -63,22 +63,27 @@ def test_perplexity(model, ctx, want):
     assert abs(r['perplexity'] / want - 1) < 0.005, r
 
 
+# The engine keeps K and V in F16. Against a reference that rounds them so too, its logits are within this relative rms for every
+# architecture; measured on 2026-11-30: gemma3 4.7e-4, all others at most 1.4e-4.
+BOUND = 1e-3
+
+
 @pytest.mark.parametrize('case', sorted(reference.CASES))
 def test_float64_reference(case, tmp_path):
-    """Every architecture: argmax equal at every position, and the logits to 1e-3. Both round K and V to F16; without that
-    the rounding is most of the distance, up to 3e-3 with experts. The hybrids have so little attention that they stay
-    below 1e-3 all the same."""
+    """Every architecture: the logits to BOUND, and the best id of exact attention at every position. How far exact attention is
+    away is a matter of the rounding of K and V alone: of the two references, 2.2e-3 with experts (qwen3moe), up to 1.5e-3 without."""
     arch, opts = reference.CASES[case]
     kv, w, c = reference.build(arch, **opts)
     reference.write(tmp_path / 'm.gguf', kv, w)
     ids = reference.toks(96)
-    exact = reference.forward(arch, w, c, ids)
-    rounded = exact if 'interval' in c else reference.forward(arch, w, dict(c, f16=True), ids)
+    exact, rounded = (reference.forward(arch, w, dict(c, f16=f16), ids) for f16 in (False, True))
+    assert distance(rounded, exact) <= 3e-3
     for simd in 'auto', 'ref':
         got = logits(tmp_path / 'm.gguf', ids, tmp_path, '--simd', simd)
         assert (got.argmax(-1) == exact.argmax(-1)).all()
-        assert distance(got, exact) <= 3e-3, distance(got, exact)
-        assert distance(got, rounded) <= 1e-3, distance(got, rounded)
+        assert distance(got, rounded) <= BOUND, distance(got, rounded)
+        print('%s, %s: %.1e from the reference with F16 K and V, %.1e from exact attention' % (
+            case, simd, distance(got, rounded), distance(got, exact)))
 
 
 def fused(w, c):
@@ -168,7 +173,7 @@ def test_what_keys_change(case, change, tmp_path):
     want = reference.forward(arch, w, c, ids)
     reference.write(tmp_path / 'm.gguf', kv, w)
     got = logits(tmp_path / 'm.gguf', ids, tmp_path)
-    assert distance(got, want) <= 1e-3, distance(got, want)
+    assert distance(got, want) <= BOUND, distance(got, want)
     assert change is pattern_of_flags or distance(plain, want) > 1e-2
 
 
@@ -183,7 +188,7 @@ def test_draft_block_reference(case, tmp_path):
     want = reference.mtp(arch, w, c, ids[1:], hidden, np.arange(64.0))[0]
     for ubatch in 7, 256:
         got = logits(tmp_path / 'm.gguf', ids, tmp_path, '--draft', '--ubatch', ubatch)
-        assert distance(got, want) <= 1e-3, distance(got, want)
+        assert distance(got, want) <= BOUND, distance(got, want)
         assert (got.argmax(-1) == want.argmax(-1)).all()
 
 
