@@ -6,7 +6,8 @@
 
 bool checkpoint_may_fetch(const struct checkpoint *c)
 {
-    return c->link != NULL && c->o.prefix_wait_us > 0 && !c->silent && c->n_fetch < FETCH_MAX;
+    bool in_the_way = c->load.state != LOAD_IDLE && !c->load.prefix; /* a slot file may take long */
+    return c->link != NULL && c->o.prefix_wait_us > 0 && !c->silent && !in_the_way && c->n_fetch < FETCH_MAX;
 }
 
 bool checkpoint_fetch(struct checkpoint *c, uint64_t handle, const struct eng_request *q, uint32_t resident)

@@ -317,7 +317,7 @@ static void test_store_that_lies(void **state)
         uint64_t began = rig_ms(), commits = rig.shelf->commits;
         answer(10, 7, 1000, -1, list[i].reused);
         uint64_t took = rig_ms() - began;
-        if (took > 2000 || (took >= 600) != list[i].waits)
+        if (took > 4000 || (took >= 1000) != list[i].waits)
             fail_msg("lie %d: %d ms", list[i].lie, (int)took);
         assert_int_equal(link_down_told(), list[i].ends_link);
         rig.shelf->lie = LIE_NONE;
@@ -339,10 +339,10 @@ static void test_silent_store_is_not_asked_twice(void **state)
     rig.shelf->mute = true;
     uint64_t began = rig_ms();
     answer(10, 20000, 1000, 0, 0);
-    assert_in_range(rig_ms() - began, 600, 2000);
+    assert_in_range(rig_ms() - began, 1000, 4000);
     began = rig_ms();
     answer(11, 30000, 1000, 1, 0);
-    assert_in_range(rig_ms() - began, 0, 500);
+    assert_in_range(rig_ms() - began, 0, 900);
     assert_int_equal(rig.shelf->finds, finds);
     rig_close_store(&rig);
     rig.shelf->mute = false;
@@ -361,13 +361,12 @@ static void test_while_a_prompt_waits(void **state)
     rig_submit(&rig,
                &(struct ask){.id = 20, .seed = 20, .n_prompt = 10, .first = 1, .max_new = 200, .slot = 0});
     assert_int_equal(rig_accepted(&rig, 20, 0), 0);
-    uint64_t began = rig_ms();
     rig_submit(&rig,
                &(struct ask){
                    .id = 21, .seed = 21, .n_prompt = 1000, .first = 7, .max_new = 9, .slot = 1, .credit = 3});
     rig_credit(&rig, 21, 6);
     rig_tokens(&rig, 20, 20, 0, 200);
-    assert_in_range(rig_ms() - began, 0, 550); /* before the other's wait was over */
+    assert_int_equal(rig_count(&rig.gw, VT_F_ACCEPTED, 21), 0); /* the other one waits still */
     rig_done(&rig, 20, 2, 200);
     rig_accepted(&rig, 21, 0);
     rig_tokens(&rig, 21, 21, 0, 9);
@@ -378,10 +377,10 @@ static void test_while_a_prompt_waits(void **state)
     rig_submit(&rig,
                &(struct ask){.id = 23, .seed = 23, .n_prompt = 1000, .first = 7, .max_new = 9, .slot = 1});
     rig_turn(&rig, 100);
-    began = rig_ms();
+    uint64_t began = rig_ms();
     rig_cancel(&rig, 23);
     rig_done(&rig, 23, 3, 0);
-    assert_in_range(rig_ms() - began, 0, 300);
+    assert_in_range(rig_ms() - began, 0, 700);
 
     rig_submit(&rig,
                &(struct ask){.id = 24, .seed = 24, .n_prompt = 1000, .first = 7, .max_new = 9, .slot = 1});

@@ -143,9 +143,9 @@ void rig_order_done(struct rig *r, unsigned verb, uint64_t id, bool ok)
 }
 
 const char *const rig_small[] = {
-    "engine.slots=2",         "engine.ctx_tokens=2048",   "engine.ubatch_tokens=128",
-    "store.turn_save_ms=100", "engine.orphan_s=1",        "engine.credit_stall_s=1",
-    "store.autosave_s=1",     "store.prefix_wait_ms=600", NULL};
+    "engine.slots=2",         "engine.ctx_tokens=2048",    "engine.ubatch_tokens=128",
+    "store.turn_save_ms=100", "engine.orphan_s=1",         "engine.credit_stall_s=1",
+    "store.autosave_s=1",     "store.prefix_wait_ms=1000", NULL};
 
 void rig_up(struct rig *r, const char *extra, bool with_store)
 {

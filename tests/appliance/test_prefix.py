@@ -45,7 +45,7 @@ def check_reuse(app, answer, first):
     assert answer['timings']['cache_n'] == cached(answer)
     assert answer['choices'][0]['message']['content'] == first['choices'][0]['message']['content']
     assert app.metric('vitriol_restored_tokens') == 0
-    wait_for('it is told', lambda: app.metric('vitriol_prefix_restored_tokens_total') >= n - 256, 3)
+    wait_for('it is told', lambda: app.metric('vitriol_prefix_restored_tokens_total') >= n - 256, 10)
 
 
 @pytest.mark.parametrize('how', ['stop', 'power'])
@@ -74,39 +74,34 @@ def test_conversation_that_others_pushed_out(make):
     again = chat(app, messages)
     n = again['usage']['prompt_tokens']
     assert cached(again) >= n - 256, again['usage']
-    wait_for('it is told', lambda: app.metric('vitriol_prefix_restored_tokens_total') > before, 3)
+    wait_for('it is told', lambda: app.metric('vitriol_prefix_restored_tokens_total') > before, 10)
     assert again['choices'][0]['message']['content'] == first['choices'][0]['message']['content']
     app.stop()
 
 
 def test_frozen_store_costs_its_limit_once(make):
     app = make(sets=dict(SETS, **{'store.prefix_wait_ms': 1500}))
-    messages, first = converse(app)
-    saved(app)
-    app.stop()
-    app.start()
-    undisturbed = chat(app, [{'role': 'user', 'content': prose(1500, 50000)}], 1)['timings']['prompt_ms'] / 1000
     pid = app.child('store')
     os.kill(pid, signal.SIGSTOP)
     try:
-        took = []
         for i in range(3):
             began = time.monotonic()
             chat(app, [{'role': 'user', 'content': prose(1500, 60000 + 3000 * i)}], 1)
-            took.append(time.monotonic() - began)
-        assert took[0] < 1.5 + 3 * undisturbed + 2, (took, undisturbed)
-        assert took[1] < 3 * undisturbed + 1 and took[2] < 3 * undisturbed + 1, (took, undisturbed)
+            assert time.monotonic() - began < 10
     finally:
         os.kill(pid, signal.SIGCONT)
-    wait_for('it is told', lambda: app.metric('vitriol_prefix_late_total') == 1, 3)
+    wait_for('it is told', lambda: app.metric('vitriol_prefix_late_total') == 1, 10)
+    time.sleep(1.1)  # what the engine tells once a second
+    assert app.metric('vitriol_prefix_late_total') == 1 == app.metric('vitriol_prefix_lookups_total')
     app.stop()
 
 
 def test_switched_off(make):
     app = make(sets=dict(SETS, **{'store.prefix_wait_ms': 0}))
-    messages, first = converse(app)
+    messages = [{'role': 'user', 'content': prose(3000, 1000)}]
+    first = chat(app, messages)
     saved(app)
-    app.stop()
+    app.kill_all()
     app.start()
     again = chat(app, messages)
     assert cached(again) == 0 and app.metric('vitriol_prefix_lookups_total') == 0
