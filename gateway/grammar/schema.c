@@ -72,7 +72,7 @@ static const struct word {
     {"maximum", TYPE_NUMBER, false},
     {"exclusiveMinimum", TYPE_NUMBER, false},
     {"exclusiveMaximum", TYPE_NUMBER, false},
-    {"patternProperties", TYPE_OBJECT, true},
+    {"patternProperties", TYPE_OBJECT, false},
     {"propertyNames", TYPE_OBJECT, true},
     {"dependentRequired", TYPE_OBJECT, false},
     {"dependentSchemas", TYPE_OBJECT, false},

@@ -6,7 +6,7 @@
  * any place of the same schema (recursion too), anyOf, oneOf whose branches exclude each other provably, allOf by merging, and
  * true and false. Within limits: multipleOf whole numbers up to MULTIPLE_MAX; not, and if/then/else, of words whose opposite can
  * be said (schema_logic.c); dependentRequired, dependentSchemas; contains, minContains 1; uniqueItems where the items are values
- * of an enum of at most UNIQUE_MAX. Other words that restrict (patternProperties, propertyNames, unevaluatedItems, ...) are refused
+ * of an enum of at most UNIQUE_MAX; patternProperties of one pattern, alone. Other words that restrict (propertyNames, unevaluatedItems, ...) are refused
  * by name, words that only describe are skipped.
  *
  * Texts are valid JSON; every text that comes out satisfies the schema, and every value that satisfies it can come out, in this

@@ -2,6 +2,7 @@
 #include "schema.h"
 
 #include "chars.h"
+#include "regex.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +22,7 @@ struct object {
     struct member *m;
     uint32_t n, n_required;
     const json_t *others; /* schema of other members, NULL: none */
+    const char *pattern;  /* that their names must match, NULL: any name */
     uint32_t min, max;    /* members */
     uint32_t cap;         /* counts above are not told apart */
     uint32_t other, gap, comma_other;
@@ -171,6 +173,18 @@ static uint32_t other_key(struct object *o)
     return rule;
 }
 
+static uint32_t pattern_key(struct object *o)
+{
+    struct grammar *g = o->s->g;
+    char where[SCHEMA_PATH + 64];
+    snprintf(where, sizeof where, "%.40s at %s", o->s->where, o->s->path[0] ? o->s->path : "its root");
+    uint32_t from = build_state(g), in = build_word(g, from, "\""), out = build_state(g),
+             end = build_state(g);
+    regex_build(g, in, out, o->pattern, strlen(o->pattern), where);
+    build_bytes(g, out, end, '"', '"');
+    return build_rule(g, from, end, NULL);
+}
+
 /* ---- building ---- */
 
 static uint32_t value_rule(struct object *o, uint32_t from, const json_t *schema, const char *step)
@@ -198,8 +212,13 @@ static void member_rules(struct object *o)
     }
     if (o->others && !build_failed(g)) {
         uint32_t from = build_state(g);
-        uint32_t key = build_then(g, from, o->n > 0 ? other_key(o) : build_json(g, RULE_STRING));
-        o->other = build_rule(g, from, value_rule(o, key, o->others, "additionalProperties"), "other member");
+        uint32_t key = build_then(g, from,
+                                  o->pattern ? pattern_key(o)
+                                  : o->n > 0 ? other_key(o)
+                                             : build_json(g, RULE_STRING));
+        o->other = build_rule(
+            g, from, value_rule(o, key, o->others, o->pattern ? "patternProperties" : "additionalProperties"),
+            "other member");
         uint32_t comma = build_state(g);
         uint32_t at = build_then(g, build_then(g, build_word(g, comma, ","), o->gap), o->other);
         o->comma_other = build_rule(g, comma, at, NULL);
@@ -262,6 +281,31 @@ static void rows(struct object *o, uint32_t begin, uint32_t empty, uint32_t full
     free(row);
 }
 
+/* One pattern and nothing beside it: then no name can be meant twice. Names that it does not match are left out, as those that
+ * `properties` does not name are. */
+static bool read_pattern(struct object *o, const json_t *schema)
+{
+    static const char *const beside[] = {"properties", "required"};
+    const json_t *patterns = json_object_get(schema, "patternProperties");
+    if (json_object_size(patterns) == 0)
+        return !patterns || json_is_object(patterns) ||
+               schema_fail(o->s, "patternProperties must be an object");
+    for (size_t i = 0; i < 2; i++)
+        if (json_object_size(json_object_get(schema, beside[i])) ||
+            json_array_size(json_object_get(schema, beside[i])))
+            return schema_fail(o->s, "patternProperties together with %s is not supported", beside[i]);
+    if (json_object_size(patterns) > 1)
+        return schema_fail(o->s, "patternProperties is supported for one pattern");
+    if (o->others && json_object_get(schema, "additionalProperties"))
+        return schema_fail(
+            o->s,
+            "patternProperties together with additionalProperties is not supported, unless it is false");
+    void *first = json_object_iter((json_t *)patterns);
+    o->pattern = json_object_iter_key(first);
+    o->others = json_object_iter_value(first);
+    return true;
+}
+
 void schema_object(struct schema *s, uint32_t from, uint32_t to, const json_t *schema)
 {
     struct grammar *g = s->g;
@@ -272,7 +316,7 @@ void schema_object(struct schema *s, uint32_t from, uint32_t to, const json_t *s
     if (json_is_false(o.others))
         o.others = NULL;
     o.gap = build_json(g, RULE_SPACE);
-    if (read_members(&o, schema) && read_limits(&o, schema)) {
+    if (read_pattern(&o, schema) && read_members(&o, schema) && read_limits(&o, schema)) {
         uint32_t begin = build_then(g, build_word(g, from, "{"), o.gap), empty = build_state(g),
                  full = build_state(g);
         member_rules(&o);

@@ -197,6 +197,17 @@ def make_not(r):
     ])
 
 
+def make_pattern_members(r):
+    s = {'type': 'object', 'patternProperties': {'^[a-z]{1,3}_?$': {'type': 'integer', 'minimum': 3}}}
+    if r.random() < 0.7:
+        s['additionalProperties'] = False
+    if r.random() < 0.3:
+        s['minProperties'] = 1
+    if r.random() < 0.3:
+        s['maxProperties'] = 3
+    return s, lambda r: {k: r.randint(3, 99) for k in r.sample(['a', 'bc_', 'xyz', 'q'], r.randint(1, 3))}
+
+
 def make_if(r):
     s = {'type': 'object', 'properties': {'k': {'enum': ['x', 'y', 'z']}, 'v': {'type': 'integer'}, 'w': {'type': 'null'}},
          'if': {'properties': {'k': {'const': 'x'}}, 'required': ['k']}, 'then': {'required': ['v']}, 'else': {'properties': {'v': False}}}
@@ -281,7 +292,7 @@ def make_free(r, depth):
 
 
 def make(r, depth=0):
-    leaves = [make_string, make_integer, make_number, make_enum, make_multiple, make_unique, make_contains, make_not, make_if, make_dependent]
+    leaves = [make_string, make_integer, make_number, make_enum, make_multiple, make_unique, make_contains, make_not, make_if, make_dependent, make_pattern_members]
     if depth > 2 or r.random() < 0.45:
         return r.choice(leaves)(r)
     return r.choice([make_array, make_object, make_object, make_any, make_one, make_all, make_tree, make_free])(r, depth)
@@ -371,7 +382,9 @@ def test_patterns_like_re():
     ({'type': 'strin'}, 'unknown type'), ({'not': {}}, 'no text at all'), ({'type': 'array', 'uniqueItems': True}, 'uniqueItems'),
     ({'type': 'array', 'items': {'enum': list(range(9))}, 'uniqueItems': True}, 'at most 8'), ({'type': 'integer', 'multipleOf': 101}, 'multipleOf'),
     ({'type': 'number', 'multipleOf': 0.01}, 'multipleOf'), ({'type': 'integer', 'multipleOf': 0}, 'multipleOf'), ({'type': 'integer', 'multipleOf': 'x'}, 'multipleOf'),
-    ({'type': 'object', 'patternProperties': {'^a': {}, 'b$': {'type': 'null'}}}, 'patternProperties'), ({'not': 5}, 'must be an object'),
+    ({'type': 'object', 'patternProperties': {'^a': {}, 'b$': {'type': 'null'}}}, 'one pattern'),
+    ({'type': 'object', 'properties': {'a': True}, 'patternProperties': {'^a': {}}}, 'together with properties'),
+    ({'type': 'object', 'additionalProperties': True, 'patternProperties': {'^a': {}}}, 'together with additional'), ({'patternProperties': 5}, 'must be an object'), ({'not': 5}, 'must be an object'),
     ({'not': {'pattern': 'a'}}, "'pattern' under 'not'"), ({'not': {'type': 'integer'}}, "type integer"), ({'not': {'const': 2.5}}, 'number'),
     ({'type': 'array', 'contains': {'type': 'null'}, 'items': {'type': 'string'}}, 'no text at all'), ({'type': 'array', 'contains': {}, 'maxContains': 2}, 'maxContains'),
     ({'type': 'array', 'contains': {'const': 1}, 'minContains': 2}, 'minContains'), ({'type': 'array', 'contains': {'const': 1}, 'prefixItems': [True]}, 'prefixItems'),
