@@ -20,8 +20,15 @@
 #define REAP_POLL_US   VT_MS(20)
 #define DRAIN_GRACE_US VT_SEC(5)
 
+uint64_t child_oom_kills(const struct child *c)
+{
+    uint64_t n;
+    return leaf_oom_kills(&c->sup->leaves, c->name, &n) ? n : evidence_oom_kills(c->sup, getpid());
+}
+
 static void sigkill(struct child *c)
 {
+    leaf_kill(&c->sup->leaves, c->name);
     /* The leader by its descriptor, then whatever shares its group; the group outlives the leader until we reap it. */
     syscall(SYS_pidfd_send_signal, c->pidfd, SIGKILL, NULL, 0);
     kill(-c->pid, SIGKILL);
@@ -190,7 +197,8 @@ static unsigned known_pids(const struct sup *s, pid_t *out)
 void child_reap(struct child *c)
 {
     pid_t known[SUP_CHILDREN];
-    if (orphans_adopted(known, known_pids(c->sup, known)) == 0) {
+    if (orphans_adopted(known, known_pids(c->sup, known)) == 0 && leaf_empty(&c->sup->leaves, c->name)) {
+        leaf_remove(&c->sup->leaves, c->name);
         finish(c);
         return;
     }
@@ -237,7 +245,7 @@ static void ended(struct child *c, const siginfo_t *si)
                                .killed_for = c->killed_for,
                                .signalled = si->si_code != CLD_EXITED,
                                .status = si->si_status,
-                               .oom_kill = evidence_oom_kills(s, getpid()) > c->oom_kills};
+                               .oom_kill = child_oom_kills(c) > c->oom_kills};
     c->class = exit_classify(&facts);
     describe(c, si);
     bool abnormal = c->class != CLASS_STOPPED;
@@ -270,6 +278,7 @@ int child_on_end(sd_event_source *src, int fd, uint32_t revents, void *arg)
     if (waitid((idtype_t)3 /* P_PIDFD */, (id_t)fd, &si, WEXITED | WNOHANG | WNOWAIT) < 0 || si.si_pid == 0)
         return 0;
     lifeline_drain(c);
+    leaf_kill(&c->sup->leaves, c->name);
     kill(-c->pid, SIGKILL);
     while (waitid((idtype_t)3, (id_t)fd, &si, WEXITED | WNOHANG) < 0 && errno == EINTR) {
     }

@@ -21,6 +21,8 @@ void child_start(struct child *c);
 uint64_t child_payload_identity(const struct sup *s);
 
 /* child_end.c */
+/* Out-of-memory kills that may have been of it, so far. */
+uint64_t child_oom_kills(const struct child *c);
 void child_reap(struct child *c);
 int child_on_end(sd_event_source *src, int fd, uint32_t revents, void *arg);
 int child_on_log(sd_event_source *src, int fd, uint32_t revents, void *arg);

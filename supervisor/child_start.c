@@ -130,8 +130,11 @@ static int execute(struct child *c, struct pipes *p, struct vt_err *err)
                           .death_signal = c->info->death_signal,
                           .change_user = s->run_uid != geteuid(),
                           .uid = s->run_uid,
-                          .gid = s->run_gid};
+                          .gid = s->run_gid,
+                          .leaf_fd = leaf_open(&s->leaves, c->name)};
     int rc = spawn(&r, &c->pid, &c->pidfd, err);
+    if (r.leaf_fd >= 0)
+        close(r.leaf_fd);
     launch_argv_free(argv);
     spawn_env_free(&env);
     return rc;
@@ -188,7 +191,7 @@ void child_start(struct child *c)
     forget_generation(c);
     c->class = CLASS_NONE;
     c->detail[0] = '\0';
-    c->oom_kills = evidence_oom_kills(s, getpid());
+    c->oom_kills = child_oom_kills(c);
     live_enter(&c->live, LIVE_STARTING, sup_now(s));
     child_change(c, EV_SPAWNED);
     child_arm(c, 0);

@@ -190,7 +190,7 @@ static int verb_status(struct sup *s, const msgpack_object_map *args, struct vt_
     result(e, 24);
     str(e, "address", s->http.address);
     str(e, "build", VT_BUILD_ID);
-    str(e, "cgroup", "flat");
+    str(e, "cgroup", !s->leaves.on ? "flat" : s->leaves.accounting ? "leaves" : "leaves, memory not counted");
     vt_enc_put_str(e, "children");
     vt_enc_put_array(e, s->n_children);
     for (unsigned i = 0; i < s->n_children; i++)

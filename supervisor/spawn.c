@@ -72,6 +72,9 @@ static int place(int from, int to)
 
 static void run_child(const struct spawn_req *r, int report, pid_t parent)
 {
+    /* Refused, it stays where it is: its group holds it, and the end of its leaf is told by nobody. */
+    if (r->leaf_fd > 0 && write(r->leaf_fd, "0", 1) != 1)
+        errno = 0;
     setpgid(0, 0);
     default_signals();
     struct rlimit no_core = {0, 0};

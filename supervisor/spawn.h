@@ -26,6 +26,7 @@ struct spawn_req {
     bool change_user; /* to uid and gid; supplementary groups are those of the caller without root's */
     uid_t uid;
     gid_t gid;
+    int leaf_fd; /* cgroup.procs that it enters before anything else; 0 or less: none */
 };
 
 /* Returns the pid and a pidfd, or -1 with the step that failed in the child. */

@@ -8,6 +8,7 @@
 #include "childlog.h"
 #include "exits.h"
 #include "launch.h"
+#include "leaf.h"
 #include "liveness.h"
 #include "restart.h"
 #include "rundir.h"
@@ -131,6 +132,7 @@ struct sup {
     char boot_id[40];
     uint64_t started_at;
     struct rundir dir;
+    struct leaves leaves;
     struct http_listen http;
     char model[1024];     /* absolute path of the model in use */
     char model_name[128]; /* shown to clients: the file's name without .gguf */

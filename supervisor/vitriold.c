@@ -325,6 +325,8 @@ static int open_ground(struct sup *s, struct vt_err *err)
         rundir_make(&s->dir, s->run_uid, s->run_gid, err) < 0 || rundir_lock(&s->dir, err) < 0)
         return -1;
     orphans_sweep("/proc", s->dir.run, s->instance_hex, s->log);
+    leaves_open(&s->leaves, vt_config_str(s->cfg, VT_CFG_PATHS_CGROUP_ROOT),
+                vt_config_str(s->cfg, VT_CFG_PATHS_PROC_ROOT));
     if (rundir_clean(&s->dir, err) < 0 || rundir_link_block(&s->dir, &s->next_link, err) < 0)
         return -1;
     /* Written before the bind, so that tools can say who sits on the port when this fails. */
