@@ -79,6 +79,16 @@ int be_read(struct be *b, void *dst, const void *src, size_t bytes, struct vt_er
 int be_fetch(struct be *b, void *dst, const void *src, size_t bytes, struct vt_err *err);
 int be_sync(struct be *b, struct vt_err *err); /* waits for all that is queued */
 
+/* Memory of this process that be_read fills fastest, zeroed; for the CPU's backend any is. */
+int be_alloc_host(struct be *b, void **out, size_t bytes, struct vt_err *err);
+void be_release_host(struct be *b, void *p);
+
+/* Batches of the same kind do the same operations on the same addresses: only what lies there differs. A backend may record
+ * what is called between be_begin and be_end and do it again at once. key is 0 for a batch that is like no other; equal keys
+ * promise the same calls. be_begin: true when it has been done already, and nothing is to be called but be_end. */
+bool be_begin(struct be *b, uint64_t key);
+void be_end(struct be *b, uint64_t key);
+
 /* A weight of n parts of one shape (w[0..n-1], of this process), as the backend wants it; its memory is be_release's, with
  * the bytes that be_weight_bytes tells. VT_E_CAPABILITY: a type that this backend cannot read. */
 int be_upload(struct be *b, struct be_weight *out, const struct be_weight *w, int n, struct vt_err *err);
@@ -157,7 +167,7 @@ struct be_attn_run {
 struct be_rows {
     int64_t T;
     int n_runs;
-    int32_t max_pos;        /* the highest position */
+    int32_t max_pos;        /* the highest position, or a higher one */
     const int32_t *pos;     /* [T] */
     const int32_t *row_run; /* [T] */
     const struct be_attn_run *runs;

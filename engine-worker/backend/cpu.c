@@ -1,5 +1,6 @@
 #include "internal.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -46,6 +47,25 @@ static int cpu_sync(struct be *b, struct vt_err *err)
     return 0;
 }
 
+static int cpu_alloc_host(struct be *b, void **out, size_t bytes, struct vt_err *err)
+{
+    *out = calloc(1, bytes);
+    return *out != NULL ? 0 : vt_fail(err, VT_E_NOMEM, "out of memory for %zu bytes", bytes);
+}
+
+static void cpu_release_host(struct be *b, void *p)
+{
+    free(p);
+}
+
+/* Calls cost nothing here: nothing is recorded. */
+static bool cpu_begin(struct be *b, uint64_t key)
+{
+    return false;
+}
+
+static void cpu_end(struct be *b, uint64_t key) {}
+
 static const struct be_ops cpu_ops = {
     .matmul_n = cpu_matmul_n,
     .get_rows = cpu_get_rows,
@@ -78,6 +98,10 @@ static const struct be_ops cpu_ops = {
     .read = cpu_read,
     .fetch = cpu_read,
     .sync = cpu_sync,
+    .alloc_host = cpu_alloc_host,
+    .release_host = cpu_release_host,
+    .begin = cpu_begin,
+    .end = cpu_end,
 };
 
 const struct be_ops *cpu_table(void)

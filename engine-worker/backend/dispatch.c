@@ -170,6 +170,26 @@ int be_sync(struct be *b, struct vt_err *err)
     return b->ops->sync(b, err);
 }
 
+int be_alloc_host(struct be *b, void **out, size_t bytes, struct vt_err *err)
+{
+    return b->ops->alloc_host(b, out, bytes, err);
+}
+
+void be_release_host(struct be *b, void *p)
+{
+    b->ops->release_host(b, p);
+}
+
+bool be_begin(struct be *b, uint64_t key)
+{
+    return b->ops->begin(b, key);
+}
+
+void be_end(struct be *b, uint64_t key)
+{
+    b->ops->end(b, key);
+}
+
 int be_upload(struct be *b, struct be_weight *out, const struct be_weight *w, int n, struct vt_err *err)
 {
     return b->ops->upload(b, out, w, n, err);

@@ -50,6 +50,10 @@ struct be_ops {
     int (*read)(struct be *b, void *dst, const void *src, size_t bytes, struct vt_err *err);
     int (*fetch)(struct be *b, void *dst, const void *src, size_t bytes, struct vt_err *err);
     int (*sync)(struct be *b, struct vt_err *err);
+    int (*alloc_host)(struct be *b, void **out, size_t bytes, struct vt_err *err);
+    void (*release_host)(struct be *b, void *p);
+    bool (*begin)(struct be *b, uint64_t key);
+    void (*end)(struct be *b, uint64_t key);
     int (*upload)(struct be *b, struct be_weight *out, const struct be_weight *w, int n, struct vt_err *err);
     size_t (*weight_bytes)(const struct be *b, const struct be_weight *w, int n);
     void (*fini)(struct be *b); /* frees the device */

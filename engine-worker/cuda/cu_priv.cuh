@@ -13,6 +13,14 @@ extern "C" { /* headers of C code */
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#define CU_GRAPHS 64
+
+/* What a batch with a key does; the least recently used one makes room for a new key. */
+struct cu_graph {
+    uint64_t key, used;
+    cudaGraphExec_t exec; /* NULL: seen once, and recorded the next time */
+};
+
 struct cu {
     int device, sm, multiprocessors;
     cudaStream_t stream, reads; /* reads: be_fetch's */
@@ -26,6 +34,9 @@ struct cu {
     float *xn;  /* [T] */
     float *partial; /* attention: results of one share of the keys */
     size_t partial_floats;
+    struct cu_graph graphs[CU_GRAPHS];
+    uint64_t stamp;
+    bool recording;
     int32_t *expert_tiles; /* [BE_EXPERTS_MAX + 1]: first tile of each expert's rows */
 };
 
@@ -125,6 +136,9 @@ void cu_moe_combine(struct be *b, float *out, const float *y, const float *w, co
                     const struct be_route *r, int64_t T, int64_t n);
 int cu_upload(struct be *b, struct be_weight *out, const struct be_weight *w, int n, struct vt_err *err);
 size_t cu_weight_bytes(const struct be *b, const struct be_weight *w, int n);
+bool cu_begin(struct be *b, uint64_t key);
+void cu_end(struct be *b, uint64_t key);
+void cu_graphs_free(struct cu *c);
 int cu_sync(struct be *b, struct vt_err *err);
 int cu_alloc(struct be *b, void **out, size_t bytes, struct vt_err *err);
 void cu_release(struct be *b, void *p, size_t bytes);

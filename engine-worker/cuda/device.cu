@@ -121,6 +121,24 @@ static int cu_fetch(struct be *b, void *dst, const void *src, size_t bytes, stru
     return e == cudaSuccess ? 0 : lost(err, c->device, e, "fetch");
 }
 
+static int cu_alloc_host(struct be *b, void **out, size_t bytes, struct vt_err *err)
+{
+    cudaError_t e = cudaMallocHost(out, bytes);
+    if (e == cudaSuccess) {
+        memset(*out, 0, bytes);
+        return 0;
+    }
+    *out = NULL;
+    cudaGetLastError();
+    return vt_fail(err, VT_E_NOMEM, "GPU %d: %.1f MiB of pinned memory: %s", cu_of(b)->device,
+                   (double)bytes / 1048576, cudaGetErrorString(e));
+}
+
+static void cu_release_host(struct be *b, void *p)
+{
+    cu_ok(cu_of(b), cudaFreeHost(p), "free");
+}
+
 /* ---- the backend ---- */
 
 static void free_scratch(struct be *b)
@@ -165,6 +183,7 @@ static void cu_fini(struct be *b)
     struct cu *c = cu_of(b);
     if (c->stream)
         cudaStreamSynchronize(c->stream);
+    cu_graphs_free(c);
     free_scratch(b);
     cudaFree(c->partial);
     cudaFree(c->expert_tiles);
@@ -210,6 +229,10 @@ static struct be_ops table()
     o.read = cu_read;
     o.fetch = cu_fetch;
     o.sync = cu_sync;
+    o.alloc_host = cu_alloc_host;
+    o.release_host = cu_release_host;
+    o.begin = cu_begin;
+    o.end = cu_end;
     o.upload = cu_upload;
     o.weight_bytes = cu_weight_bytes;
     o.fini = cu_fini;

@@ -141,7 +141,7 @@ uint64_t fw_plan(const struct model *m, int64_t max_rows, int64_t max_logits)
 
 static int take_memory(struct fw *f, struct vt_err *err)
 {
-    void *memory, *pairs, *first;
+    void *memory, *pairs, *first, *logits;
     f->bytes = (uint64_t)cut(f) * sizeof(float);
     f->pair_bytes = 2 * (size_t)f->max_rows * (size_t)model_max_used(f->m) * sizeof *f->chosen;
     if (be_alloc(f->be, &memory, f->bytes, err) < 0)
@@ -155,10 +155,12 @@ static int take_memory(struct fw *f, struct vt_err *err)
     if (be_alloc(f->be, &first, FIRST_BYTES, err) < 0)
         return -1;
     f->first = first;
-    if (!be_host(f->be) &&
-        !(f->host_logits = malloc((size_t)(f->max_logits * f->m->n_vocab) * sizeof *f->host_logits)))
-        return vt_fail(err, VT_E_NOMEM, "out of memory for %lld rows of logits", (long long)f->max_logits);
-    return 0;
+    if (be_host(f->be))
+        return 0;
+    int rc =
+        be_alloc_host(f->be, &logits, (size_t)(f->max_logits * f->m->n_vocab) * sizeof *f->host_logits, err);
+    f->host_logits = logits;
+    return rc;
 }
 
 int fw_new(struct fw **out, const struct model *m, struct be *be, struct kv *kv, struct kv *window,
@@ -187,7 +189,8 @@ void fw_free(struct fw *f)
     be_release(f->be, f->chosen, f->pair_bytes);
     be_release(f->be, f->first, FIRST_BYTES);
     tables_fini(&f->t);
-    free(f->host_logits);
+    if (f->host_logits)
+        be_release_host(f->be, f->host_logits);
     free(f);
 }
 
@@ -347,44 +350,57 @@ static int64_t run_layer(struct fw *f, const struct layer *l, int64_t T, bool fl
     return T;
 }
 
-/* T rows of x → logits of the flagged ones, brought to this process. */
+/* T rows of x → logits of the flagged ones. */
 static int predict(struct fw *f, const struct fw_batch *b, const float *norm, const struct be_weight *head,
-                   int64_t T, float **logits, struct vt_err *err)
+                   int64_t T, struct vt_err *err)
 {
     const struct model *m = f->m;
     float *rows = f->norm;
-    size_t bytes = (size_t)(T * m->n_embd) * sizeof *rows;
     if (T > 0)
         be_rmsnorm(f->be, f->norm, f->x, norm, T, m->n_embd, m->eps);
     if (b->hidden) {
-        if (be_read(f->be, b->hidden, f->norm, bytes, err) < 0)
+        if (be_read(f->be, b->hidden, f->norm, (size_t)(T * m->n_embd) * sizeof *rows, err) < 0)
             return -1;
         if (f->t.n_wanted < T)
             be_pick_rows(f->be, rows = f->a, f->norm, f->t.wanted, T = f->t.n_wanted, m->n_embd);
     }
     assert(T <= f->max_logits);
-    *logits = f->host_logits ? f->host_logits : f->logits;
     if (T == 0)
-        return be_sync(f->be, err);
+        return 0;
     be_matmul(f->be, f->logits, head, rows, T);
     if (m->softcap > 0)
         be_softcap(f->be, f->logits, m->softcap, T, m->n_vocab);
-    bytes = (size_t)(T * m->n_vocab) * sizeof *f->logits;
-    return f->host_logits ? be_read(f->be, f->host_logits, f->logits, bytes, err) : 0;
+    return 0;
 }
 
-int fw_forward(struct fw *f, const struct fw_batch *b, float **logits, struct vt_err *err)
+/* Logits of the flagged rows, brought to this process. */
+static int deliver(struct fw *f, float **logits, struct vt_err *err)
+{
+    size_t bytes = (size_t)(f->t.n_wanted * f->m->n_vocab) * sizeof *f->logits;
+    *logits = f->host_logits ? f->host_logits : f->logits;
+    return f->host_logits ? be_read(f->be, f->host_logits, f->logits, bytes, err) : be_sync(f->be, err);
+}
+
+static int run_trunk(struct fw *f, const struct fw_batch *b, struct vt_err *err)
 {
     const struct model *m = f->m;
     int64_t T = b->n_rows;
-    if (tables_set(&f->t, b, err) < 0)
-        return -1;
     be_get_rows(f->be, f->x, &m->embd, f->t.ids, T);
     if (m->embd_scale != 1.0f)
         be_scale(f->be, f->x, m->embd_scale, T, m->n_embd);
     for (int i = 0; i < m->n_layer; i++)
         T = run_layer(f, &m->layers[i], T, i == m->n_layer - 1 && !b->hidden);
-    return predict(f, b, m->out_norm, &m->head, T, logits, err);
+    return predict(f, b, m->out_norm, &m->head, T, err);
+}
+
+int fw_forward(struct fw *f, const struct fw_batch *b, float **logits, struct vt_err *err)
+{
+    if (tables_set(&f->t, b, err) < 0)
+        return -1;
+    uint64_t key = tables_key(&f->t, b);
+    int rc = be_begin(f->be, key) ? 0 : run_trunk(f, b, err);
+    be_end(f->be, key);
+    return rc < 0 ? rc : deliver(f, logits, err);
 }
 
 /* x = proj [norm(embedding); norm(hidden)], through the block. */
@@ -404,5 +420,5 @@ int fw_draft(struct fw *f, const struct fw_batch *b, const float *hidden, float 
     be_copy_rows(f->be, f->a + n, 2 * n, f->norm, n, T, n);
     be_matmul(f->be, f->x, &d->proj, f->a, T);
     T = run_layer(f, &d->block, T, !b->hidden);
-    return predict(f, b, d->out_norm, &d->head, T, logits, err);
+    return predict(f, b, d->out_norm, &d->head, T, err) < 0 ? -1 : deliver(f, logits, err);
 }

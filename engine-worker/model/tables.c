@@ -3,7 +3,8 @@
 #include <assert.h>
 #include <stdlib.h>
 
-#define ALIGN 64
+#define ALIGN     64
+#define MAX_KEYED 64 /* rows of a batch that has a key */
 
 static size_t aligned(size_t n)
 {
@@ -35,6 +36,7 @@ static int grow(struct tables *t, size_t bytes, struct vt_err *err)
     be_release(t->be, t->dev, t->bytes);
     t->dev = dev;
     t->bytes = bytes;
+    t->grown++;
     return 0;
 }
 
@@ -75,6 +77,15 @@ static const void *on_device(const struct tables *t, const void *host)
     return t->dev + ((const uint8_t *)host - t->host);
 }
 
+/* To a quarter of a power of two pages, so that few depths are told apart. */
+static int32_t round_up(int32_t max_pos)
+{
+    int32_t pages = max_pos / BE_PAGE + 1, step = 1;
+    while (step * 8 <= pages)
+        step *= 2;
+    return (pages + step - 1) / step * step * BE_PAGE - 1;
+}
+
 static void set_rows(struct tables *t, const struct fw_batch *b)
 {
     size_t n = (size_t)b->n_rows;
@@ -101,6 +112,7 @@ static void set_rows(struct tables *t, const struct fw_batch *b)
     t->wanted = on_device(t, wanted);
     t->all.pos = on_device(t, pos);
     t->all.row_run = on_device(t, run);
+    t->all.max_pos = round_up(t->all.max_pos);
     t->windowed = t->all;
 }
 
@@ -119,10 +131,9 @@ static int64_t first_page(const struct tables *t, const struct fw_run *r, bool w
     return windowed && r->pos0 >= t->window_tokens ? (r->pos0 - t->window_tokens + 1) / BE_PAGE : 0;
 }
 
-static const struct be_attn_run *set_runs(struct tables *t, const struct fw_batch *b, bool windowed)
+static void set_runs(struct tables *t, const struct fw_batch *b, struct be_attn_run *runs, bool windowed)
 {
     const struct kv *kv = windowed ? t->window : t->kv;
-    struct be_attn_run *runs = take(t, (size_t)b->n_runs * sizeof *runs);
     for (int i = 0; i < b->n_runs; i++) {
         const struct fw_run *r = &b->runs[i];
         const uint32_t *pages = windowed ? r->wpages : r->pages;
@@ -133,7 +144,6 @@ static const struct be_attn_run *set_runs(struct tables *t, const struct fw_batc
         runs[i] = (struct be_attn_run){
             .row0 = r->row0, .n_rows = r->n_rows, .pos0 = r->pos0, .pages = on_device(t, table)};
     }
-    return on_device(t, runs);
 }
 
 int tables_set(struct tables *t, const struct fw_batch *b, struct vt_err *err)
@@ -147,9 +157,21 @@ int tables_set(struct tables *t, const struct fw_batch *b, struct vt_err *err)
     t->used = 0;
     set_rows(t, b);
     set_states(t, b);
-    t->all.runs = set_runs(t, b, false);
+    /* What an operation is given comes before the page tables, so that equal batches have it at equal addresses. */
+    struct be_attn_run *all = take(t, (size_t)b->n_runs * sizeof *all);
+    struct be_attn_run *windowed = take(t, (size_t)b->n_runs * sizeof *windowed);
+    set_runs(t, b, all, false);
     if (t->window)
-        t->windowed.runs = set_runs(t, b, true);
+        set_runs(t, b, windowed, true);
+    t->all.runs = on_device(t, all);
+    t->windowed.runs = on_device(t, windowed);
     be_write(t->be, t->dev, t->host, t->used);
     return 0;
+}
+
+uint64_t tables_key(const struct tables *t, const struct fw_batch *b)
+{
+    if (b->hidden || b->n_rows != b->n_runs || t->n_wanted != b->n_rows || b->n_rows > MAX_KEYED)
+        return 0;
+    return (uint64_t)t->grown << 48 | (uint64_t)(t->all.max_pos / BE_PAGE + 1) << 16 | (uint64_t)b->n_rows;
 }
