@@ -199,6 +199,16 @@ static void test_harmony(void **state)
     assert_string_equal(t.reasoning, "");
     assert_string_equal(t.text, "<|channel|>analysis<|message|>hm<|end|>Hello.");
     reply_free(&r);
+    /* thoughts before a call go back under the template's own name for them */
+    http_call(&b, &r, "POST", "/apply-template", NULL,
+              "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"},{\"role\":\"assistant\",\"content\":"
+              "null,\"reasoning_content\":\"THOUGHT\","
+              "\"tool_calls\":[{\"id\":\"x\",\"type\":\"function\",\"function\":{\"name\":\"f\","
+              "\"arguments\":\"{}\"}}]},"
+              "{\"role\":\"tool\",\"tool_call_id\":\"x\",\"content\":\"3\"}]}");
+    assert_int_equal(r.status, 200);
+    assert_non_null(strstr(r.body, "THOUGHT"));
+    reply_free(&r);
     /* a forced call has a grammar that can be built */
     b.answer = "<|channel|>commentary to=functions.f <|constrain|>json<|message|>{}";
     http_call(

@@ -57,7 +57,8 @@ static const char template[] = "{%- for m in messages %}{{- '<|im_start|>' + m.r
                                "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}";
 
 static const char harmony[] =
-    "{%- for m in messages %}{{- '<|start|>' + m.role + '<|message|>' + m.content + '<|end|>' }}"
+    "{%- for m in messages %}{{- '<|start|>' + m.role + '<|message|>' + m.content + (m.thinking or '') + "
+    "'<|end|>' }}"
     "{%- endfor %}{%- for t in tools or [] %}{{- t.function.name }}{%- endfor %}"
     "{%- if add_generation_prompt %}{{- '<|start|>assistant' }}{%- endif %}{#- <|channel|> -#}";
 

@@ -115,6 +115,15 @@ static int fix_message(json_t *m, size_t i, const struct template_caps *caps, st
     return calls ? fix_calls(calls, i, caps->object_arguments, e) : 0;
 }
 
+/* The template of harmony knows the thoughts before a call by another name, and refuses them beside content. */
+static void name_thoughts(json_t *m)
+{
+    json_t *thoughts = json_object_get(m, "reasoning_content");
+    if (json_is_string(thoughts) && json_array_size(json_object_get(m, "tool_calls")) > 0 &&
+        json_string_length(json_object_get(m, "content")) == 0 && !json_object_get(m, "thinking"))
+        json_object_set(m, "thinking", thoughts);
+}
+
 static bool is_assistant(const json_t *m)
 {
     const char *role = json_string_value(json_object_get(m, "role"));
@@ -215,7 +224,13 @@ static json_t *variables(const struct model *mod, const json_t *body, json_t **p
         api_fail(e, 500, NULL, "out of memory");
         goto fail;
     }
-    json_array_foreach(list, i, m) if (fix_message(m, i, &mod->caps, e)) goto fail;
+    json_array_foreach(list, i, m)
+    {
+        if (fix_message(m, i, &mod->caps, e))
+            goto fail;
+        if (mod->dialect->body == BODY_HARMONY)
+            name_thoughts(m);
+    }
     if (field_bool(body, "add_generation_prompt", &generate, e) < 0 || take_prefill(list, prefill, e))
         goto fail;
     json_object_set_new(vars, "add_generation_prompt", json_boolean(generate || *prefill));

@@ -51,8 +51,9 @@ static void request_line(struct framing *f, const char *s, size_t n)
         bad(f, 400, "the request line does not end with HTTP/1.1");
     else if (v[5] != '1')
         bad(f, 505, "only HTTP/1.0 and HTTP/1.1 are spoken here");
-    else
-        f->state = FRAMING_HEADER;
+    if (f->state == FRAMING_BAD)
+        return;
+    f->state = FRAMING_HEADER;
     f->old = v[7] == '0';
 }
 

@@ -92,6 +92,7 @@ static void test_bad(void **state)
         {"GET / HTTP/11\r\n", 400, 0, false},
         {"GET / http/1.1\r\n", 400, 0, false},
         {"GET / HTTP/2.0\r\n", 505, 0, false},
+        {"GET /ssssssssssssssssssssssssssssssssssssssssssssssssssssss X\r\n", 400, 0, false},
         {GET "no colon\r\n", 400, 0, false},
         {GET "Name : x\r\n", 400, 0, false},
         {GET " folded: x\r\n", 400, 0, false},
