@@ -81,6 +81,11 @@ def test_ctl_and_ready_unit(machine):
     machine.run('systemctl', 'start', 'vitriol-ready.service')
     st = machine.run('runuser', '-u', 'vitriol', '--', 'vitriolctl', 'status')
     assert 'ready' in st.stdout
+    st = json.loads(machine.run('runuser', '-u', 'vitriol', '--', 'vitriolctl', '--json', 'status').stdout)
+    engine = next(c['pid'] for c in st['children'] if c['name'] == 'engine0')
+    print('cgroup:', st['cgroup'])
+    in_leaf = 'vitriold.service/engine0\n' in machine.run('cat', '/proc/%d/cgroup' % engine).stdout
+    assert in_leaf == st['cgroup'].startswith('leaves')
 
 
 def test_kill_engine_mid_stream(machine, tmp_path):
