@@ -262,7 +262,7 @@ void slot_op_take(struct worker *w, const struct vt_frame *f)
 {
     uint64_t slot = vt_frame_u64(f, VT_SLOT_OP_SLOT, 0), verb = vt_frame_u64(f, VT_SLOT_OP_VERB, 0);
     struct checkpoint_result r = {.failed = 1};
-    char name[160], tenant[66];
+    char name[258], tenant[66]; /* one more than may be, so that too long is seen */
     vt_frame_str(f, VT_SLOT_OP_NAME, name, sizeof name);
     vt_frame_str(f, VT_SLOT_OP_TENANT, tenant, sizeof tenant);
     struct slot_op *op = malloc(sizeof *op);

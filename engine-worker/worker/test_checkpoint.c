@@ -186,6 +186,10 @@ static void test_slot_files(void **state)
     slot_op(2, 1, "none", 94, false, 0, VT_E_NOT_FOUND);
     slot_op(2, 9, "talk.bin", 95, false, 0, VT_E_NO_SLOT);
     slot_op(1, 0, "", 96, false, 0, VT_E_PARAM);
+    char name[300];
+    memset(name, 'n', sizeof name);
+    name[256] = 0;
+    slot_op(1, 0, name, 98, false, 0, VT_E_PARAM);
     a.id = 2;
     a.slot = 1;
     rig_submit(&rig, &a);

@@ -69,6 +69,17 @@ def test_restore_in_a_fresh_process(app):
     assert again['timings']['cache_n'] >= again['tokens_evaluated'] - 256 and again['content'] == first['content']
 
 
+def test_long_names_differ(app):
+    """The last of 255 bytes counts."""
+    ask(app, 1, prose(300))
+    one, two = action(app, 1, 'save', 'n' * 254 + '1'), 'n' * 254 + '2'
+    assert one['filename'] == 'n' * 254 + '1'
+    r = post(app.port, '/slots/1?action=restore', {'filename': two})
+    r.read()
+    assert r.status == 400
+    assert action(app, 1, 'restore', one['filename'])['n_restored'] == one['n_saved']
+
+
 def test_unknown_name(app):
     r = post(app.port, '/slots/0?action=restore', {'filename': 'never-saved.bin'})
     r.read()
