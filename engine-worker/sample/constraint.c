@@ -33,6 +33,12 @@ struct grammar_use {
     uint64_t n_asked, n_made;
 };
 
+/* On the way through the trie: a set and its row (matcher.h). */
+struct place {
+    const uint32_t *row;
+    uint32_t set;
+};
+
 struct constraints {
     struct trie trie;
     const struct trie_token *tokens;
@@ -41,8 +47,8 @@ struct constraints {
     uint32_t n_eog;
     struct grammar_use *first;
     unsigned n_uses;
-    uint32_t *sets; /* [longest + 1] on the way through the trie */
-    uint64_t *bits; /* [words] mask under construction */
+    struct place *way; /* [longest + 1] through the trie */
+    uint64_t *bits;    /* [words] mask under construction */
     struct trie_token *own;
 };
 
@@ -84,9 +90,9 @@ int constraints_new(struct constraints **out, const struct trie_token *tokens, u
         constraints_free(cs);
         return vt_fail(err, VT_E_NOMEM, "out of memory for the tokens of a vocabulary of %u", n_vocab);
     }
-    cs->sets = calloc((size_t)cs->trie.longest + 1, sizeof *cs->sets);
+    cs->way = calloc((size_t)cs->trie.longest + 1, sizeof *cs->way);
     cs->bits = calloc((size_t)words(cs) + 1, sizeof *cs->bits);
-    if (!cs->sets || !cs->bits) {
+    if (!cs->way || !cs->bits) {
         constraints_free(cs);
         return vt_fail(err, VT_E_NOMEM, "out of memory for the tokens of a vocabulary of %u", n_vocab);
     }
@@ -149,7 +155,7 @@ void constraints_free(struct constraints *cs)
     trie_fini(&cs->trie);
     free(cs->own);
     free(cs->eog);
-    free(cs->sets);
+    free(cs->way);
     free(cs->bits);
     free(cs);
 }
@@ -351,26 +357,38 @@ bool constraint_can_end(const struct constraint *c)
 
 /* ---- masks ---- */
 
-/* Sets the bits of all tokens that lead from `set` somewhere. Returns their number, or MATCHER_ERROR. */
+/* Sets the bits of all tokens that lead from `set` somewhere. Returns their number, or MATCHER_ERROR. Within a string that is most
+ * of the vocabulary: what is done for a node is a look-up in the row of the set before it. */
 static uint32_t walk(struct constraints *cs, struct matcher *m, uint32_t set)
 {
     const struct trie *t = &cs->trie;
+    const uint8_t *class_of = matcher_classes(m);
+    struct place *way = cs->way;
     uint32_t count = 0, steps = 0;
-    cs->sets[0] = set;
+    way[0] = (struct place){.set = set, .row = matcher_row(m, set)};
+    if (!way[0].row)
+        return MATCHER_ERROR;
     for (uint32_t i = 0; i < t->n_nodes;) {
         const struct trie_node *n = &t->nodes[i];
-        uint32_t to = matcher_step(m, cs->sets[n->depth - 1], n->byte);
+        const struct place *before = &way[n->depth - 1];
+        uint32_t to = before->row[class_of[n->byte]];
+        if (to == MATCHER_UNKNOWN)
+            to = matcher_step(m, before->set, n->byte);
         if (to == MATCHER_ERROR || ++steps > STEPS)
             return MATCHER_ERROR;
         if (to == MATCHER_DEAD) {
             i = n->skip;
             continue;
         }
-        cs->sets[n->depth] = to;
         for (uint32_t k = n->tokens; k < n->tokens + n->n_tokens; k++)
             cs->bits[t->ids[k] / 64] |= (uint64_t)1 << (t->ids[k] % 64);
         count += n->n_tokens;
-        i++;
+        if (++i == n->skip)
+            continue; /* nothing below */
+        way[n->depth] =
+            (struct place){.set = to, .row = to == before->set ? before->row : matcher_row(m, to)};
+        if (!way[n->depth].row)
+            return MATCHER_ERROR;
     }
     return count;
 }

@@ -3,8 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define UNKNOWN (UINT32_MAX - 1)
-
 /* A place to return to: behind edge `edge`, which is a call, or a repeat of which min..max rounds are left, this one
  * included. Node 0 is the bottom of every stack. */
 struct node {
@@ -123,11 +121,11 @@ static uint32_t hash_node(const struct matcher *m, uint32_t i)
     return hash_fields(n->edge, n->min, n->max, n->parent);
 }
 
-/* UNKNOWN: too deep, the way is not taken. MATCHER_ERROR: why. */
+/* MATCHER_UNKNOWN: too deep, the way is not taken. MATCHER_ERROR: why. */
 static uint32_t push(struct matcher *m, uint32_t edge, uint32_t min, uint32_t max, uint32_t parent)
 {
     if (m->nodes[parent].depth >= MATCHER_DEPTH)
-        return UNKNOWN;
+        return MATCHER_UNKNOWN;
     if (!table_room(&m->node_table, hash_node, m) ||
         !grow(&m->nodes, &m->cap_nodes, m->n_nodes, sizeof *m->nodes)) {
         no_memory(m);
@@ -186,7 +184,7 @@ static bool enter(struct matcher *m, uint32_t rule, uint32_t node)
 {
     if (node == MATCHER_ERROR)
         return false;
-    return node == UNKNOWN || add(m, m->a->start[rule], node);
+    return node == MATCHER_UNKNOWN || add(m, m->a->start[rule], node);
 }
 
 static bool rounds(struct matcher *m, uint32_t edge, uint32_t min, uint32_t max, uint32_t parent)
@@ -306,7 +304,7 @@ static uint32_t intern(struct matcher *m)
     t->at[k] = m->n_sets;
     t->n++;
     m->sets[m->n_sets] =
-        (struct set){.items = m->n_items, .n = m->n_seen, .can_end = m->can_end, .normal = UNKNOWN};
+        (struct set){.items = m->n_items, .n = m->n_seen, .can_end = m->can_end, .normal = MATCHER_UNKNOWN};
     if (m->n_seen > 0)
         memcpy(m->items + m->n_items, m->seen, m->n_seen * sizeof *m->seen);
     m->n_items += m->n_seen;
@@ -329,23 +327,35 @@ static uint32_t compute_step(struct matcher *m, uint32_t set, uint8_t byte)
     return close(m) ? intern(m) : MATCHER_ERROR;
 }
 
-uint32_t matcher_step(struct matcher *m, uint32_t set, uint8_t byte)
+const uint32_t *matcher_row(struct matcher *m, uint32_t set)
 {
     struct set *s = &m->sets[set];
-    unsigned c = m->class_of[byte];
+    if (s->next)
+        return s->next;
+    s->next = malloc(m->n_classes * sizeof *s->next);
     if (!s->next) {
-        s->next = malloc(m->n_classes * sizeof *s->next);
-        if (!s->next) {
-            no_memory(m);
-            return MATCHER_ERROR;
-        }
-        for (unsigned i = 0; i < m->n_classes; i++)
-            s->next[i] = set == MATCHER_DEAD ? MATCHER_DEAD : UNKNOWN;
+        no_memory(m);
+        return NULL;
     }
-    uint32_t to = s->next[c];
-    if (to != UNKNOWN)
-        return to;
-    to = compute_step(m, set, byte);
+    for (unsigned i = 0; i < m->n_classes; i++)
+        s->next[i] = set == MATCHER_DEAD ? MATCHER_DEAD : MATCHER_UNKNOWN;
+    return s->next;
+}
+
+const uint8_t *matcher_classes(const struct matcher *m)
+{
+    return m->class_of;
+}
+
+uint32_t matcher_step(struct matcher *m, uint32_t set, uint8_t byte)
+{
+    unsigned c = m->class_of[byte];
+    const uint32_t *row = matcher_row(m, set);
+    if (!row)
+        return MATCHER_ERROR;
+    if (row[c] != MATCHER_UNKNOWN)
+        return row[c];
+    uint32_t to = compute_step(m, set, byte);
     if (to != MATCHER_ERROR)
         m->sets[set].next[c] = to;
     return to;
@@ -409,7 +419,7 @@ uint32_t matcher_normal(struct matcher *m, uint32_t set, uint32_t reach)
 {
     if (set == MATCHER_DEAD || m->a->n_repeats == 0)
         return set;
-    if (m->sets[set].normal == UNKNOWN) {
+    if (m->sets[set].normal == MATCHER_UNKNOWN) {
         uint32_t to = copy_set(m, m, set, reach);
         if (to == MATCHER_ERROR)
             return to;

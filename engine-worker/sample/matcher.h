@@ -32,6 +32,11 @@ void matcher_free(struct matcher *m);
 uint32_t matcher_start(const struct matcher *m);
 /* The set behind one more byte; MATCHER_ERROR: a limit, or memory (matcher_why). */
 uint32_t matcher_step(struct matcher *m, uint32_t set, uint8_t byte);
+/* Steps that have been computed, for walks over many bytes: of a set, by the class of a byte; MATCHER_UNKNOWN: ask matcher_step.
+ * NULL: no memory. Both are valid as long as the matcher, and a row shows what later steps add. */
+#define MATCHER_UNKNOWN (UINT32_MAX - 1)
+const uint32_t *matcher_row(struct matcher *m, uint32_t set);
+const uint8_t *matcher_classes(const struct matcher *m); /* [256] */
 bool matcher_can_end(const struct matcher *m, uint32_t set);
 /* The same set with counters that are further from their ends than `reach` bytes brought to that distance: it allows the same
  * next `reach` bytes, and all such sets are one. MATCHER_ERROR as above. */
