@@ -10,13 +10,15 @@
 
 struct shape {
     struct be_attn a;
-    int pages_each, n_shares,
-        groups; /* pages of a share; shares of a row; blocks that share the heads of a KV head */
+    int chunks_each; /* of KEYS keys in a share */
+    int n_shares;    /* of a row */
+    int groups;      /* blocks that share the heads of a KV head */
 };
 
 __global__ void kv_write(struct be_attn a, const struct be_attn_run *runs, const int32_t *row_run,
                          const float *k, const float *v)
 {
+    cu_wait();
     int64_t t = blockIdx.x;
     const struct be_attn_run r = runs[row_run[t]];
     int32_t pos = r.pos0 + (int32_t)(t - r.row0);
@@ -37,17 +39,19 @@ void cu_kv_write(struct be *b, const struct be_attn *a, const struct be_rows *ro
     struct cu *c = cu_of(b);
     if (!CU_READY(c, rows->T))
         return;
-    kv_write<<<(unsigned)rows->T, 256, 0, c->stream>>>(*a, rows->runs, rows->row_run, k, v);
-    CU_LAUNCHED(c, "writing keys and values");
+    cu_launch(c, "kv_write", kv_write, dim3((unsigned)rows->T), 256, 0, *a, rows->runs, rows->row_run, k, v);
 }
 
-/* Copies n rows of `width` halves into rows of `stride`. */
+/* Copies n rows of `width` halves into rows of `stride`; the rest of KEYS are zeros, since what lies there may be anything. */
 static __device__ void load_rows(__half *to, int stride, const uint16_t *from, int n, int width)
 {
     int chunks = width / 8;
-    for (int i = threadIdx.x; i < n * chunks; i += THREADS) {
+    for (int i = threadIdx.x; i < KEYS * chunks; i += THREADS) {
         int r = i / chunks, k = i % chunks * 8;
-        *(uint4 *)(to + r * stride + k) = __ldg((const uint4 *)(from + (int64_t)r * width + k));
+        uint4 v = {0, 0, 0, 0};
+        if (r < n)
+            v = *(const uint4 *)(from + (int64_t)r * width + k);
+        *(uint4 *)(to + r * stride + k) = v;
     }
 }
 
@@ -56,6 +60,7 @@ template <int CPT>
 __global__ void __launch_bounds__(THREADS) attend(float *partial, const float *q, struct shape s,
                                                   const struct be_attn_run *runs, const int32_t *row_run)
 {
+    cu_wait();
     const struct be_attn a = s.a;
     extern __shared__ __align__(16) unsigned char shared[];
     int group = a.n_head / a.n_kv_head, sk = a.d + 8, sv = a.dv + 8;
@@ -70,9 +75,9 @@ __global__ void __launch_bounds__(THREADS) attend(float *partial, const float *q
     const struct be_attn_run r = runs[row_run[t]];
     int32_t pos = r.pos0 + (int32_t)(t - r.row0);
     int32_t first = a.window > 0 && pos >= a.window ? pos - a.window + 1 : 0;
-    int32_t page0 = first / BE_PAGE + share * s.pages_each, page1 = page0 + s.pages_each;
-    if (page1 > pos / BE_PAGE + 1)
-        page1 = pos / BE_PAGE + 1;
+    int32_t chunk0 = first / KEYS + share * s.chunks_each, chunk1 = chunk0 + s.chunks_each;
+    if (chunk1 > pos / KEYS + 1)
+        chunk1 = pos / KEYS + 1;
     float out[HEADS][CPT], max = -INFINITY,
                            sum = 0; /* max and sum: of head `warp` and of head `warp + 4` in turn below */
     float max2 = -INFINITY, sum2 = 0;
@@ -83,61 +88,61 @@ __global__ void __launch_bounds__(THREADS) attend(float *partial, const float *q
     for (int i = threadIdx.x; i < HEADS * a.d; i += THREADS)
         qs[i] = i < heads * a.d ? q0[i] * a.scale : 0;
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    for (int32_t page = page0; page < page1; page++) {
-        int base = page * BE_PAGE, from = first > base ? first - base : 0;
-        int to = pos + 1 - base < BE_PAGE ? pos + 1 - base : BE_PAGE;
-        const uint16_t *kp = (const uint16_t *)(r.pages[page] + a.k_at) + (int64_t)kv * BE_PAGE * a.d;
-        const uint16_t *vp = (const uint16_t *)(r.pages[page] + a.v_at) + (int64_t)kv * BE_PAGE * a.dv;
-        for (int key0 = from / KEYS * KEYS; key0 < to; key0 += KEYS) {
-            __syncthreads();
-            load_rows(ks, sk, kp + (int64_t)key0 * a.d, KEYS, a.d);
-            load_rows(vs, sv, vp + (int64_t)key0 * a.dv, KEYS, a.dv);
-            __syncthreads();
-            /* scores: lane = key, a warp takes heads warp and warp + 4 */
-            float d0 = 0, d1 = 0;
-            for (int i = 0; i < a.d; i += 2) {
-                float2 k = __half22float2(*(const __half2 *)(ks + lane * sk + i));
-                float2 x = *(const float2 *)(qs + warp * a.d + i),
-                       y = *(const float2 *)(qs + (warp + 4) * a.d + i);
-                d0 += k.x * x.x + k.y * x.y;
-                d1 += k.x * y.x + k.y * y.y;
-            }
-            bool seen = key0 + lane >= from && key0 + lane < to;
-            if (a.softcap > 0) {
-                d0 = a.softcap * tanhf(d0 / a.softcap);
-                d1 = a.softcap * tanhf(d1 / a.softcap);
-            }
-            d0 = seen ? d0 : -INFINITY;
-            d1 = seen ? d1 : -INFINITY;
-            float top0 = fmaxf(max, cu_warp_max(d0)), top1 = fmaxf(max2, cu_warp_max(d1));
-            float w0 = seen ? expf(d0 - top0) : 0, w1 = seen ? expf(d1 - top1) : 0;
-            float o0 = expf(max - top0), o1 = expf(max2 - top1);
-            sum = sum * o0 + cu_warp_sum(w0);
-            sum2 = sum2 * o1 + cu_warp_sum(w1);
-            max = top0;
-            max2 = top1;
-            p[warp * KEYS + lane] = w0;
-            p[(warp + 4) * KEYS + lane] = w1;
-            if (lane == 0) {
-                old[warp] = o0;
-                old[warp + 4] = o1;
-            }
-            __syncthreads();
-#pragma unroll
-            for (int h = 0; h < HEADS; h++)
-#pragma unroll
-                for (int i = 0; i < CPT; i++)
-                    out[h][i] *= old[h];
-            for (int j = 0; j < KEYS; j++)
-#pragma unroll
-                for (int i = 0; i < CPT; i++) {
-                    int col = threadIdx.x + i * THREADS;
-                    float v = col < a.dv ? __half2float(vs[j * sv + col]) : 0;
-#pragma unroll
-                    for (int h = 0; h < HEADS; h++)
-                        out[h][i] += p[h * KEYS + j] * v;
-                }
+    for (int32_t key0 = chunk0 * KEYS; key0 < chunk1 * KEYS; key0 += KEYS) {
+        const uint8_t *page = r.pages[key0 / BE_PAGE];
+        int n = pos + 1 - key0;
+        const uint16_t *kp =
+            (const uint16_t *)(page + a.k_at) + ((int64_t)kv * BE_PAGE + key0 % BE_PAGE) * a.d;
+        const uint16_t *vp =
+            (const uint16_t *)(page + a.v_at) + ((int64_t)kv * BE_PAGE + key0 % BE_PAGE) * a.dv;
+        __syncthreads();
+        load_rows(ks, sk, kp, n, a.d);
+        load_rows(vs, sv, vp, n, a.dv);
+        __syncthreads();
+        /* scores: lane = key, a warp takes heads warp and warp + 4 */
+        float d0 = 0, d1 = 0;
+        for (int i = 0; i < a.d; i += 2) {
+            float2 k = __half22float2(*(const __half2 *)(ks + lane * sk + i));
+            float2 x = *(const float2 *)(qs + warp * a.d + i),
+                   y = *(const float2 *)(qs + (warp + 4) * a.d + i);
+            d0 += k.x * x.x + k.y * x.y;
+            d1 += k.x * y.x + k.y * y.y;
         }
+        bool seen = key0 + lane >= first && key0 + lane <= pos;
+        if (a.softcap > 0) {
+            d0 = a.softcap * tanhf(d0 / a.softcap);
+            d1 = a.softcap * tanhf(d1 / a.softcap);
+        }
+        d0 = seen ? d0 : -INFINITY;
+        d1 = seen ? d1 : -INFINITY;
+        float top0 = fmaxf(max, cu_warp_max(d0)), top1 = fmaxf(max2, cu_warp_max(d1));
+        float w0 = seen ? expf(d0 - top0) : 0, w1 = seen ? expf(d1 - top1) : 0;
+        float o0 = expf(max - top0), o1 = expf(max2 - top1);
+        sum = sum * o0 + cu_warp_sum(w0);
+        sum2 = sum2 * o1 + cu_warp_sum(w1);
+        max = top0;
+        max2 = top1;
+        p[warp * KEYS + lane] = w0;
+        p[(warp + 4) * KEYS + lane] = w1;
+        if (lane == 0) {
+            old[warp] = o0;
+            old[warp + 4] = o1;
+        }
+        __syncthreads();
+#pragma unroll
+        for (int h = 0; h < HEADS; h++)
+#pragma unroll
+            for (int i = 0; i < CPT; i++)
+                out[h][i] *= old[h];
+        for (int j = 0; j < KEYS; j++)
+#pragma unroll
+            for (int i = 0; i < CPT; i++) {
+                int col = threadIdx.x + i * THREADS;
+                float v = col < a.dv ? __half2float(vs[j * sv + col]) : 0;
+#pragma unroll
+                for (int h = 0; h < HEADS; h++)
+                    out[h][i] += p[h * KEYS + j] * v;
+            }
     }
     /* partial[row][head][share][max, sum, out dv] */
     for (int h = 0; h < heads; h++) {
@@ -160,6 +165,7 @@ __global__ void __launch_bounds__(THREADS) attend(float *partial, const float *q
 
 __global__ void merge(float *out, const float *partial, int n_shares, int dv)
 {
+    cu_wait();
     const float *p = partial + (int64_t)blockIdx.x * n_shares * (dv + 2);
     float max = -INFINITY, sum = 0;
     for (int s = 0; s < n_shares; s++)
@@ -186,21 +192,24 @@ static void launch(struct cu *c, const float *q, const struct shape *s, const st
     dim3 grid((unsigned)T, (unsigned)(a->n_kv_head * s->groups), (unsigned)s->n_shares);
     cu_ok(c, cudaFuncSetAttribute(attend<CPT>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
           "shared memory");
-    attend<CPT><<<grid, THREADS, shared, c->stream>>>(c->partial, q, *s, runs, row_run);
+    cu_launch(c, "attend", attend<CPT>, grid, THREADS, shared, c->partial, q, *s, runs, row_run);
 }
 
-/* Shares: as many blocks as keep the GPU busy, at least one page each. */
+#define MOST_SHARES 128
+
+/* Shares: as many blocks as keep the GPU busy, at least one chunk each. */
 static struct shape plan(const struct cu *c, const struct be_attn *a, int64_t T, int32_t max_pos)
 {
-    int group = a->n_head / a->n_kv_head, pages = max_pos / BE_PAGE + 1;
-    if (a->window > 0 && pages > a->window / BE_PAGE + 2)
-        pages = a->window / BE_PAGE + 2;
+    int group = a->n_head / a->n_kv_head, chunks = max_pos / KEYS + 1;
+    if (a->window > 0 && chunks > a->window / KEYS + 2)
+        chunks = a->window / KEYS + 2;
     struct shape s = {*a, 1, 1, (group + HEADS - 1) / HEADS};
-    int64_t blocks = T * a->n_kv_head * s.groups, want = 8 * (int64_t)c->multiprocessors;
+    int64_t blocks = T * a->n_kv_head * s.groups, want = 6 * (int64_t)c->multiprocessors;
     int64_t shares = blocks >= want ? 1 : want / blocks;
-    shares = shares > pages ? pages : shares;
-    s.pages_each = (int)((pages + shares - 1) / shares);
-    s.n_shares = (pages + s.pages_each - 1) / s.pages_each;
+    shares = shares > chunks ? chunks : shares;
+    shares = shares > MOST_SHARES ? MOST_SHARES : shares;
+    s.chunks_each = (int)((chunks + shares - 1) / shares);
+    s.n_shares = (chunks + s.chunks_each - 1) / s.chunks_each;
     return s;
 }
 
@@ -228,6 +237,5 @@ void cu_attention(struct be *b, float *out, const float *q, const struct be_attn
         launch<2>(c, q, &s, rows->runs, rows->row_run, T);
     else
         launch<4>(c, q, &s, rows->runs, rows->row_run, T);
-    merge<<<(unsigned)(T * a->n_head), 128, 0, c->stream>>>(out, c->partial, s.n_shares, a->dv);
-    CU_LAUNCHED(c, "attention");
+    cu_launch(c, "merge", merge, dim3((unsigned)(T * a->n_head)), 128, 0, out, c->partial, s.n_shares, a->dv);
 }

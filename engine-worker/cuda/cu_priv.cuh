@@ -56,7 +56,34 @@ static inline bool cu_ok(struct cu *c, cudaError_t e, const char *where)
     }
     return c->failed == cudaSuccess;
 }
-#define CU_LAUNCHED(c, where) cu_ok(c, cudaGetLastError(), where)
+/* Launches a kernel behind what is queued. On GPUs that can, it may begin before the kernel ahead of it has ended: every
+ * kernel calls cu_wait before it looks at what others write. */
+template <typename... P, typename... A>
+static inline void cu_launch(struct cu *c, const char *what, void (*kernel)(P...), dim3 grid, dim3 block,
+                             size_t shared, A... args)
+{
+    cudaLaunchAttribute early = {};
+    cudaLaunchConfig_t cfg = {};
+    if (c->failed != cudaSuccess)
+        return;
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cfg.gridDim = grid;
+    cfg.blockDim = block;
+    cfg.dynamicSmemBytes = shared;
+    cfg.stream = c->stream;
+    cfg.attrs = &early;
+    cfg.numAttrs = c->sm >= 90 ? 1 : 0;
+    cu_ok(c, cudaLaunchKernelEx(&cfg, kernel, static_cast<P>(args)...), what);
+}
+
+static __device__ __forceinline__ void cu_wait()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;");
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
 /* Whether there is something to do. */
 #define CU_READY(c, work) ((c)->failed == cudaSuccess && (work) > 0)
 

@@ -5,6 +5,7 @@
 
 __global__ void conv(float *u, struct be_delta d, int64_t cd, const struct be_delta_run *runs)
 {
+    cu_wait();
     int64_t c = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     const struct be_delta_run r = runs[blockIdx.y];
     if (c >= cd)
@@ -31,6 +32,7 @@ __global__ void conv(float *u, struct be_delta d, int64_t cd, const struct be_de
 /* A warp for each head of q, then of k, of each row. */
 __global__ void unit(float *u, struct be_delta d, int64_t cd, int64_t vectors)
 {
+    cu_wait();
     int64_t i = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     int lane = threadIdx.x % 32, heads = 2 * d.n_k_head;
     if (i >= vectors)
@@ -48,6 +50,7 @@ template <int ROWS>
 __global__ void __launch_bounds__(128) recur(float *out, const float *u, const float *bt, const float *at,
                                              struct be_delta d, int64_t cd, const struct be_delta_run *runs)
 {
+    cu_wait();
     const struct be_delta_run r = runs[blockIdx.z];
     int h = blockIdx.y, part = threadIdx.x % 4, col = blockIdx.x * 32 + threadIdx.x / 4;
     int kh = d.grouped ? h / (d.n_v_head / d.n_k_head) : h % d.n_k_head;
@@ -98,6 +101,7 @@ __global__ void __launch_bounds__(128) recur(float *out, const float *u, const f
 /* A warp for each head of each row: RMS norm times silu of the gate. */
 __global__ void gated_norm(float *out, const float *z, struct be_delta d, int64_t vectors)
 {
+    cu_wait();
     int64_t i = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     int lane = threadIdx.x % 32;
     if (i >= vectors)
@@ -119,17 +123,16 @@ void cu_delta_net(struct be *b, float *out, const struct be_delta *d, float *u, 
     struct cu *c = cu_of(b);
     if (!CU_READY(c, T))
         return;
-    conv<<<dim3((unsigned)((cd + 127) / 128), (unsigned)n_runs), 128, 0, c->stream>>>(u, *d, cd, runs);
+    cu_launch(c, "conv", conv, dim3((unsigned)((cd + 127) / 128), (unsigned)n_runs), 128, 0, u, *d, cd, runs);
     int64_t vectors = T * 2 * d->n_k_head;
-    unit<<<(unsigned)((vectors + 3) / 4), 128, 0, c->stream>>>(u, *d, cd, vectors);
+    cu_launch(c, "unit", unit, dim3((unsigned)((vectors + 3) / 4)), 128, 0, u, *d, cd, vectors);
     dim3 grid((unsigned)((d->dv + 31) / 32), (unsigned)d->n_v_head, (unsigned)n_runs);
     if (d->dk <= 64)
-        recur<16><<<grid, 128, 0, c->stream>>>(out, u, bt, at, *d, cd, runs);
+        cu_launch(c, "recur", recur<16>, grid, 128, 0, out, u, bt, at, *d, cd, runs);
     else if (d->dk <= 128)
-        recur<32><<<grid, 128, 0, c->stream>>>(out, u, bt, at, *d, cd, runs);
+        cu_launch(c, "recur", recur<32>, grid, 128, 0, out, u, bt, at, *d, cd, runs);
     else
-        recur<64><<<grid, 128, 0, c->stream>>>(out, u, bt, at, *d, cd, runs);
+        cu_launch(c, "recur", recur<64>, grid, 128, 0, out, u, bt, at, *d, cd, runs);
     vectors = T * d->n_v_head;
-    gated_norm<<<(unsigned)((vectors + 3) / 4), 128, 0, c->stream>>>(out, z, *d, vectors);
-    CU_LAUNCHED(c, "the delta rule");
+    cu_launch(c, "gated_norm", gated_norm, dim3((unsigned)((vectors + 3) / 4)), 128, 0, out, z, *d, vectors);
 }

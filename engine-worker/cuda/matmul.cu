@@ -7,6 +7,7 @@
 /* One warp for every 32 values: int8 codes, their scale, and scale times the sum of each 16. Rounding as on the CPU. */
 __global__ void quant_rows(int8_t *q, float *d, float *s, const float *x, int64_t n32)
 {
+    cu_wait();
     int64_t b = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
     int lane = threadIdx.x % 32;
     if (b >= n32)
@@ -26,6 +27,7 @@ __global__ void quant_rows(int8_t *q, float *d, float *s, const float *x, int64_
 /* Rows as f16, divided by a power of two that brings the largest value to at most 512: no product overflows. */
 __global__ void half_rows(__half *h, float *norm, const float *x, int64_t n, int64_t stride)
 {
+    cu_wait();
     __shared__ float most[33];
     const float *row = x + (int64_t)blockIdx.x * n;
     float max = 0;
@@ -129,12 +131,31 @@ static __device__ __forceinline__ void dots(float *y, int64_t n_out, const struc
     }
 }
 
+/* Calls a row of weights into the cache: nobody writes it, so that it may be asked for before the kernel ahead has ended. */
+template <uint32_t TYPE> static __device__ __forceinline__ void warm(const struct cu_weight &w, int64_t row)
+{
+    constexpr int bytes = TYPE == GT_F32    ? 1024
+                          : TYPE == GT_F16  ? 512
+                          : TYPE == GT_BF16 ? 512
+                          : TYPE == GT_Q8_0 ? 256
+                          : TYPE == GT_Q4_K ? 144
+                          : TYPE == GT_Q5_K ? 176
+                                            : 128; /* of 256 values in the first plane */
+    int64_t n = w.n_in * bytes / 256;
+    const uint8_t *p = w.plane[0] + row * n;
+    for (int64_t at = threadIdx.x % 32 * 128; at < n; at += 32 * 128)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(p + at));
+}
+
 template <uint32_t TYPE, bool QUANT, int T>
 __global__ void __launch_bounds__(128) vec(struct many m, struct acts a)
 {
     int64_t row;
     int i = weight_of(m, &row);
     const struct cu_weight &w = m.w[i];
+    if (row < w.n_out)
+        warm<TYPE>(w, row);
+    cu_wait();
     if (row < w.n_out)
         dots<TYPE, QUANT, T>(m.y[i], w.n_out, w, row, row, a);
 }
@@ -144,6 +165,7 @@ template <uint32_t TYPE, bool QUANT>
 __global__ void __launch_bounds__(128)
     vec_experts(struct many m, struct acts a, const int64_t *first, int n_expert)
 {
+    cu_wait();
     int64_t row, pair = blockIdx.y;
     int i = weight_of(m, &row), lo = 0, hi = n_expert;
     const struct cu_weight &w = m.w[i];
@@ -231,6 +253,7 @@ __global__ void __launch_bounds__(128)
     tile_matmul(float *y, struct cu_weight w, const __half *xh, const float *norm, int64_t stride, int T,
                 const int64_t *first, const int32_t *tiles, int n_expert)
 {
+    cu_wait();
     using namespace nvcuda;
     extern __shared__ __align__(32) unsigned char shared[];
     __half *tw = (__half *)shared, *tx = tw + TILE_W * TILE_S;
@@ -304,19 +327,19 @@ static void launch_vec(struct cu *c, const struct call *k, const struct many *m,
 {
     struct acts a = {k->x, c->xd, c->xs, c->xq};
     if (k->first) {
-        vec_experts<TYPE, QUANT>
-            <<<dim3(blocks, (unsigned)k->T), 128, 0, c->stream>>>(*m, a, k->first, k->n_expert);
+        cu_launch(c, "vec_experts", vec_experts<TYPE, QUANT>, dim3(blocks, (unsigned)k->T), 128, 0, *m, a,
+                  k->first, k->n_expert);
         return;
     }
     switch (k->T) {
-    case 1: vec<TYPE, QUANT, 1><<<blocks, 128, 0, c->stream>>>(*m, a); break;
-    case 2: vec<TYPE, QUANT, 2><<<blocks, 128, 0, c->stream>>>(*m, a); break;
-    case 3: vec<TYPE, QUANT, 3><<<blocks, 128, 0, c->stream>>>(*m, a); break;
-    case 4: vec<TYPE, QUANT, 4><<<blocks, 128, 0, c->stream>>>(*m, a); break;
-    case 5: vec<TYPE, QUANT, 5><<<blocks, 128, 0, c->stream>>>(*m, a); break;
-    case 6: vec<TYPE, QUANT, 6><<<blocks, 128, 0, c->stream>>>(*m, a); break;
-    case 7: vec<TYPE, QUANT, 7><<<blocks, 128, 0, c->stream>>>(*m, a); break;
-    default: vec<TYPE, QUANT, 8><<<blocks, 128, 0, c->stream>>>(*m, a); break;
+    case 1: cu_launch(c, "vec", vec<TYPE, QUANT, 1>, dim3(blocks), 128, 0, *m, a); break;
+    case 2: cu_launch(c, "vec", vec<TYPE, QUANT, 2>, dim3(blocks), 128, 0, *m, a); break;
+    case 3: cu_launch(c, "vec", vec<TYPE, QUANT, 3>, dim3(blocks), 128, 0, *m, a); break;
+    case 4: cu_launch(c, "vec", vec<TYPE, QUANT, 4>, dim3(blocks), 128, 0, *m, a); break;
+    case 5: cu_launch(c, "vec", vec<TYPE, QUANT, 5>, dim3(blocks), 128, 0, *m, a); break;
+    case 6: cu_launch(c, "vec", vec<TYPE, QUANT, 6>, dim3(blocks), 128, 0, *m, a); break;
+    case 7: cu_launch(c, "vec", vec<TYPE, QUANT, 7>, dim3(blocks), 128, 0, *m, a); break;
+    default: cu_launch(c, "vec", vec<TYPE, QUANT, 8>, dim3(blocks), 128, 0, *m, a); break;
     }
 }
 
@@ -331,8 +354,8 @@ static void launch_tiles(struct cu *c, const struct call *k, const struct cu_wei
     const int shared = (TILE_W + TILE_T) * TILE_S * (int)sizeof(__half);
     int64_t tiles = (k->T + TILE_T - 1) / TILE_T + (k->first ? k->n_expert : 0); /* of experts: at most */
     dim3 grid(cu_blocks(w->n_out, TILE_W), (unsigned)tiles);
-    tile_matmul<TYPE, QUANT><<<grid, 128, shared, c->stream>>>(
-        y, *w, c->xh, c->xn, half_stride(k->n_in), (int)k->T, k->first, c->expert_tiles, k->n_expert);
+    cu_launch(c, "tile_matmul", tile_matmul<TYPE, QUANT>, grid, 128, shared, y, *w, c->xh, c->xn,
+              half_stride(k->n_in), (int)k->T, k->first, c->expert_tiles, k->n_expert);
 }
 
 /* n weights of one type. */
@@ -363,17 +386,17 @@ static void launch_type(struct cu *c, const struct call *k, struct many *m, int 
         CU_QUANT_TYPES(QUANT_CASE)
         CU_FLOAT_TYPES(FLOAT_CASE)
     }
-    CU_LAUNCHED(c, "a matmul");
 }
 
 /* The activations in the forms that the weights read. */
 static void prepare(struct cu *c, const struct call *k, bool quant)
 {
     if (!k->few)
-        half_rows<<<(unsigned)k->T, 256, 0, c->stream>>>(c->xh, c->xn, k->x, k->n_in, half_stride(k->n_in));
+        cu_launch(c, "half_rows", half_rows, dim3((unsigned)k->T), 256, 0, c->xh, c->xn, k->x, k->n_in,
+                  half_stride(k->n_in));
     else if (quant)
-        quant_rows<<<cu_blocks(k->T * k->n_in / 32, 8), 256, 0, c->stream>>>(c->xq, c->xd, c->xs, k->x,
-                                                                             k->T * k->n_in / 32);
+        cu_launch(c, "quant_rows", quant_rows, dim3(cu_blocks(k->T * k->n_in / 32, 8)), 256, 0, c->xq, c->xd,
+                  c->xs, k->x, k->T * k->n_in / 32);
 }
 
 /* parts: of each weight, 1 or the number of experts. */
@@ -415,6 +438,7 @@ void cu_moe_matmul(struct be *b, float *const *y, const struct be_weight *const 
 
 template <uint32_t TYPE> __global__ void rows_quant(float *out, struct cu_weight w, const uint32_t *ids)
 {
+    cu_wait();
     for (int p = threadIdx.x; p < w.n_in / 32; p += blockDim.x) {
         struct piece o;
         load_piece<TYPE>(w, ids[blockIdx.x], p, o);
@@ -428,6 +452,7 @@ template <uint32_t TYPE> __global__ void rows_quant(float *out, struct cu_weight
 
 template <uint32_t TYPE> __global__ void rows_float(float *out, struct cu_weight w, const uint32_t *ids)
 {
+    cu_wait();
     for (int64_t i = threadIdx.x; i < w.n_in; i += blockDim.x)
         out[blockIdx.x * w.n_in + i] = load_float<TYPE>(w, ids[blockIdx.x] * w.n_in + i);
 }
@@ -441,12 +466,11 @@ void cu_get_rows(struct be *b, float *out, const struct be_weight *w, const uint
     switch (w->type) {
 #define QUANT_ROWS(t)                                                                                        \
     case t:                                                                                                  \
-        rows_quant<t><<<(unsigned)T, 128, 0, c->stream>>>(out, planes, ids);                                 \
+        cu_launch(c, "rows_quant", rows_quant<t>, dim3((unsigned)T), 128, 0, out, planes, ids);              \
         break;
 #define FLOAT_ROWS(t)                                                                                        \
-    case t: rows_float<t><<<(unsigned)T, 128, 0, c->stream>>>(out, planes, ids); break;
+    case t: cu_launch(c, "rows_float", rows_float<t>, dim3((unsigned)T), 128, 0, out, planes, ids); break;
         CU_QUANT_TYPES(QUANT_ROWS)
         CU_FLOAT_TYPES(FLOAT_ROWS)
     }
-    CU_LAUNCHED(c, "embedding rows");
 }

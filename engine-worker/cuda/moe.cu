@@ -12,6 +12,7 @@ static __device__ __forceinline__ float sigmoid(float x)
 /* A warp for each row. The best is taken out n_used times; on ties the lower number, NaN last. */
 __global__ void route(int32_t *ids, float *w, const float *logits, struct be_route r)
 {
+    cu_wait();
     __shared__ float score[BE_EXPERTS_MAX];
     const float *l = logits + (int64_t)blockIdx.x * r.n_expert;
     int lane = threadIdx.x;
@@ -71,14 +72,14 @@ void cu_moe_route(struct be *b, int32_t *ids, float *w, const float *logits, con
     struct cu *c = cu_of(b);
     if (!CU_READY(c, T))
         return;
-    route<<<(unsigned)T, 32, 0, c->stream>>>(ids, w, logits, *r);
-    CU_LAUNCHED(c, "the choice of experts");
+    cu_launch(c, "route", route, dim3((unsigned)T), 32, 0, ids, w, logits, *r);
 }
 
 /* One block counts, sums and places. */
 __global__ void __launch_bounds__(BE_EXPERTS_MAX)
     sort(int32_t *at, int64_t *first, int32_t *tiles, const int32_t *ids, int n_expert, int64_t n)
 {
+    cu_wait();
     __shared__ int count[BE_EXPERTS_MAX], rows[BE_EXPERTS_MAX + 1], cuts[BE_EXPERTS_MAX + 1];
     int e = threadIdx.x;
     count[e] = 0;
@@ -110,12 +111,13 @@ void cu_moe_sort(struct be *b, int32_t *at, int64_t *first, const int32_t *ids, 
     struct cu *c = cu_of(b);
     if (!CU_READY(c, T))
         return;
-    sort<<<1, BE_EXPERTS_MAX, 0, c->stream>>>(at, first, c->expert_tiles, ids, r->n_expert, T * r->n_used);
-    CU_LAUNCHED(c, "the order of experts");
+    cu_launch(c, "sort", sort, dim3(1), BE_EXPERTS_MAX, 0, at, first, c->expert_tiles, ids, r->n_expert,
+              T * r->n_used);
 }
 
 __global__ void gather(float *y, const float *x, const int32_t *at, int n_used, int64_t n)
 {
+    cu_wait();
     const float *from = x + (int64_t)(blockIdx.x / n_used) * n;
     float *to = y + at[blockIdx.x] * n;
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
@@ -128,12 +130,12 @@ void cu_moe_gather(struct be *b, float *y, const float *x, const int32_t *at, co
     struct cu *c = cu_of(b);
     if (!CU_READY(c, T))
         return;
-    gather<<<(unsigned)(T * r->n_used), 128, 0, c->stream>>>(y, x, at, r->n_used, n);
-    CU_LAUNCHED(c, "rows for the experts");
+    cu_launch(c, "gather", gather, dim3((unsigned)(T * r->n_used)), 128, 0, y, x, at, r->n_used, n);
 }
 
 __global__ void combine(float *out, const float *y, const float *w, const int32_t *at, int n_used, int64_t n)
 {
+    cu_wait();
     int64_t pair = (int64_t)blockIdx.y * n_used, i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     float sum = 0;
     if (i >= n)
@@ -149,6 +151,6 @@ void cu_moe_combine(struct be *b, float *out, const float *y, const float *w, co
     struct cu *c = cu_of(b);
     if (!CU_READY(c, T))
         return;
-    combine<<<dim3(cu_blocks(n, 256), (unsigned)T), 256, 0, c->stream>>>(out, y, w, at, r->n_used, n);
-    CU_LAUNCHED(c, "the sum of the experts");
+    cu_launch(c, "combine", combine, dim3(cu_blocks(n, 256), (unsigned)T), 256, 0, out, y, w, at, r->n_used,
+              n);
 }

@@ -4,6 +4,7 @@
 
 __global__ void rmsnorm(float *y, const float *x, const float *w, int64_t n, float eps)
 {
+    cu_wait();
     const float *row = x + blockIdx.x * n;
     float sum = 0;
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
@@ -19,14 +20,14 @@ void cu_rmsnorm(struct be *b, float *y, const float *x, const float *w, int64_t 
     if (!CU_READY(c, T))
         return;
     unsigned threads = n >= 1024 ? 512 : n > 128 ? 128 : 32;
-    rmsnorm<<<(unsigned)T, threads, 0, c->stream>>>(y, x, w, n, eps);
-    CU_LAUNCHED(c, "rmsnorm");
+    cu_launch(c, "rmsnorm", rmsnorm, dim3((unsigned)T), threads, 0, y, x, w, n, eps);
 }
 
 enum { ADD, BIAS, SCALE, CAP, SILU, GELU, ROW_GATE };
 
 template <int OP> __global__ void each_value(float *y, const float *x, float by, int64_t n, int64_t total)
 {
+    cu_wait();
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= total)
         return;
@@ -48,8 +49,7 @@ template <int OP> static void each(struct be *b, float *y, const float *x, float
     struct cu *c = cu_of(b);
     if (!CU_READY(c, T * n))
         return;
-    each_value<OP><<<cu_blocks(T * n, 256), 256, 0, c->stream>>>(y, x, by, n, T * n);
-    CU_LAUNCHED(c, "an operation on values");
+    cu_launch(c, "each_value", each_value<OP>, dim3(cu_blocks(T * n, 256)), 256, 0, y, x, by, n, T * n);
 }
 
 void cu_add(struct be *b, float *y, const float *x, int64_t T, int64_t n)
@@ -89,6 +89,7 @@ void cu_row_gate(struct be *b, float *x, const float *g, int64_t T, int64_t n)
 
 __global__ void sigmoid_gate(float *x, const float *g, int64_t g_stride, int64_t n, int64_t total)
 {
+    cu_wait();
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i < total)
         x[i] *= 1 / (1 + expf(-g[i / n * g_stride + i % n]));
@@ -99,8 +100,7 @@ void cu_sigmoid_gate(struct be *b, float *x, const float *g, int64_t g_stride, i
     struct cu *c = cu_of(b);
     if (!CU_READY(c, T * n))
         return;
-    sigmoid_gate<<<cu_blocks(T * n, 256), 256, 0, c->stream>>>(x, g, g_stride, n, T * n);
-    CU_LAUNCHED(c, "a gate");
+    cu_launch(c, "sigmoid_gate", sigmoid_gate, dim3(cu_blocks(T * n, 256)), 256, 0, x, g, g_stride, n, T * n);
 }
 
 /* A thread turns one pair. Angles grow with the position: they are brought into one turn in double, so that far positions keep
@@ -108,6 +108,7 @@ void cu_sigmoid_gate(struct be *b, float *x, const float *g, int64_t g_stride, i
 __global__ void rope(float *x, int64_t row_stride, int n_head, int64_t head_stride, int half,
                      bool interleaved, const float *freq, float mscale, const int32_t *pos, int64_t total)
 {
+    cu_wait();
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= total)
         return;
@@ -132,14 +133,14 @@ void cu_rope(struct be *b, float *x, int64_t T, int64_t row_stride, int n_head, 
     int64_t total = T * n_head * (r->n_rot / 2);
     if (!CU_READY(c, total))
         return;
-    rope<<<cu_blocks(total, 256), 256, 0, c->stream>>>(x, row_stride, n_head, head_stride, r->n_rot / 2,
-                                                       r->interleaved, r->freq, r->mscale, pos, total);
-    CU_LAUNCHED(c, "rope");
+    cu_launch(c, "rope", rope, dim3(cu_blocks(total, 256)), 256, 0, x, row_stride, n_head, head_stride,
+              r->n_rot / 2, r->interleaved, r->freq, r->mscale, pos, total);
 }
 
 __global__ void copy_rows(float *y, int64_t y_stride, const float *x, int64_t x_stride, const int32_t *rows,
                           int64_t n)
 {
+    cu_wait();
     int64_t t = blockIdx.x, from = rows ? rows[t] : t;
     for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
         y[t * y_stride + i] = x[from * x_stride + i];
@@ -151,8 +152,7 @@ void cu_copy_rows(struct be *b, float *y, int64_t y_stride, const float *x, int6
     struct cu *c = cu_of(b);
     if (!CU_READY(c, T))
         return;
-    copy_rows<<<(unsigned)T, 128, 0, c->stream>>>(y, y_stride, x, x_stride, NULL, n);
-    CU_LAUNCHED(c, "copying rows");
+    cu_launch(c, "copy_rows", copy_rows, dim3((unsigned)T), 128, 0, y, y_stride, x, x_stride, nullptr, n);
 }
 
 void cu_pick_rows(struct be *b, float *y, const float *x, const int32_t *rows, int64_t T, int64_t n)
@@ -160,6 +160,5 @@ void cu_pick_rows(struct be *b, float *y, const float *x, const int32_t *rows, i
     struct cu *c = cu_of(b);
     if (!CU_READY(c, T))
         return;
-    copy_rows<<<(unsigned)T, 128, 0, c->stream>>>(y, n, x, n, rows, n);
-    CU_LAUNCHED(c, "picking rows");
+    cu_launch(c, "copy_rows", copy_rows, dim3((unsigned)T), 128, 0, y, n, x, n, rows, n);
 }

@@ -75,6 +75,7 @@ struct cuts {
 __global__ void spread(uint8_t *p0, uint8_t *p1, uint8_t *p2, uint8_t *p3, const uint8_t *src,
                        struct cuts cuts, int64_t n_blocks)
 {
+    cu_wait();
     int halves = cuts.block / 2;
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (i >= n_blocks * halves)
@@ -105,7 +106,7 @@ static void place(struct cu *c, const struct cu_weight *to, const struct be_weig
                   uint8_t *staged)
 {
     int64_t row[4];
-    struct cuts cuts;
+    struct cuts cuts = {};
     size_t raw = (size_t)(ggml_row_bytes(w->type, (uint64_t)w->n_in) * (uint64_t)w->n_out);
     uint8_t *plane[4];
     plane_bytes(w->type, w->n_in, row);
@@ -119,15 +120,14 @@ static void place(struct cu *c, const struct cu_weight *to, const struct be_weig
     if (!cut)
         return;
     int64_t n = (int64_t)(raw / (size_t)cuts.block), work = n * (cuts.block / 2);
-    spread<<<cu_blocks(work, 256), 256, 0, c->stream>>>(plane[0], plane[1], plane[2], plane[3], staged, cuts,
-                                                        n);
-    CU_LAUNCHED(c, "rearranging a weight");
+    cu_launch(c, "spread", spread, dim3(cu_blocks(work, 256)), 256, 0, plane[0], plane[1], plane[2], plane[3],
+              staged, cuts, n);
 }
 
 int cu_upload(struct be *b, struct be_weight *out, const struct be_weight *w, int n, struct vt_err *err)
 {
     void *memory, *staged = NULL;
-    struct cuts cuts;
+    struct cuts cuts = {};
     size_t raw = (size_t)(ggml_row_bytes(w->type, (uint64_t)w->n_in) * (uint64_t)w->n_out);
     *out = *w;
     out->data = NULL;
