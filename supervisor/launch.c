@@ -177,9 +177,13 @@ char **launch_argv(struct child *c)
 /* Values that ask the engine to choose: its report is what it chose. */
 static bool means_choose(const char *key, const char *value)
 {
-    return (strcmp(key, "engine.threads") == 0 && strcmp(value, "0") == 0) ||
-           ((strcmp(key, "engine.simd") == 0 || strcmp(key, "engine.device") == 0) &&
-            strcmp(value, "auto") == 0);
+    static const char *const free_choice[][2] = {
+        {"engine.threads", "0"}, {"engine.simd", "auto"}, {"engine.device", "auto"}, {"engine.device", ""}};
+    for (size_t i = 0; i < sizeof free_choice / sizeof free_choice[0]; i++) {
+        if (strcmp(key, free_choice[i][0]) == 0 && strcmp(value, free_choice[i][1]) == 0)
+            return true;
+    }
+    return false;
 }
 
 static bool must_be_reported(const char *key)

@@ -12,7 +12,7 @@ enum { ANY = -2, CPU = -1 };
 /* ANY, CPU or the number of a GPU. */
 static int parse(const char *device, int *out, struct vt_err *err)
 {
-    *out = strcmp(device, "auto") == 0 ? ANY : strcmp(device, "cpu") == 0 ? CPU : 0;
+    *out = strcmp(device, "auto") == 0 || device[0] == '\0' ? ANY : strcmp(device, "cpu") == 0 ? CPU : 0;
     if (*out < 0)
         return 0;
     if (strncmp(device, "gpu:", 4) == 0 && isdigit((unsigned char)device[4]) && strlen(device) <= 6) {
