@@ -1,12 +1,13 @@
-#include "cu_priv.cuh"
+#include "codes.cuh"
 
 /* Attention over pages, in two steps: every block takes one query row, one KV head, up to HEADS of its query heads and a
  * share of the row's pages, and leaves a maximum, a sum of weights and an unnormalized output; then the shares are merged.
  * Flash-decoding: Dao et al. 2023; the online softmax is that of Milakov and Gimelshein, arXiv:1805.02867. */
 
-#define HEADS   8  /* query heads that a block serves */
-#define KEYS    32 /* keys in shared memory at a time */
-#define THREADS 128
+#define HEADS       8  /* query heads that a block serves */
+#define KEYS        32 /* keys in shared memory at a time */
+#define THREADS     128
+#define MOST_SHARES 128 /* of a row */
 
 struct shape {
     struct be_attn a;
@@ -15,31 +16,31 @@ struct shape {
     int groups;      /* blocks that share the heads of a KV head */
 };
 
+/* A block for each KV head of each row. */
 __global__ void kv_write(struct be_attn a, const struct be_attn_run *runs, const int32_t *row_run,
                          const float *k, const float *v)
 {
     cu_wait();
-    int64_t t = blockIdx.x;
+    int64_t t = blockIdx.x, h = blockIdx.y, head = t * a.n_kv_head + h;
     const struct be_attn_run r = runs[row_run[t]];
     int32_t pos = r.pos0 + (int32_t)(t - r.row0);
     uint8_t *page = r.pages[pos / BE_PAGE];
-    uint16_t *kp = (uint16_t *)(page + a.k_at), *vp = (uint16_t *)(page + a.v_at);
-    int at = pos % BE_PAGE;
-    for (int i = threadIdx.x; i < a.n_kv_head * a.d; i += blockDim.x)
-        kp[((int64_t)(i / a.d) * BE_PAGE + at) * a.d + i % a.d] =
-            __half_as_ushort(__float2half_rn(k[t * a.n_kv_head * a.d + i]));
-    for (int i = threadIdx.x; i < a.n_kv_head * a.dv; i += blockDim.x)
-        vp[((int64_t)(i / a.dv) * BE_PAGE + at) * a.dv + i % a.dv] =
-            __half_as_ushort(__float2half_rn(v[t * a.n_kv_head * a.dv + i]));
+    uint16_t *kp = (uint16_t *)(page + a.k_at) + (h * BE_PAGE + pos % BE_PAGE) * a.d;
+    uint16_t *vp = (uint16_t *)(page + a.v_at) + (h * BE_PAGE + pos % BE_PAGE) * a.dv;
+    for (int i = threadIdx.x; i < a.d; i += blockDim.x)
+        kp[i] = __half_as_ushort(__float2half_rn(k[head * a.d + i]));
+    for (int i = threadIdx.x; i < a.dv; i += blockDim.x)
+        vp[i] = __half_as_ushort(__float2half_rn(v[head * a.dv + i]));
 }
 
 void cu_kv_write(struct be *b, const struct be_attn *a, const struct be_rows *rows, const float *k,
                  const float *v)
 {
     struct cu *c = cu_of(b);
-    if (!CU_READY(c, rows->T))
+    if (!cu_ready(c, rows->T))
         return;
-    cu_launch(c, "kv_write", kv_write, dim3((unsigned)rows->T), 256, 0, *a, rows->runs, rows->row_run, k, v);
+    cu_launch(c, "kv_write", kv_write, dim3((unsigned)rows->T, (unsigned)a->n_kv_head), 128, 0, *a,
+              rows->runs, rows->row_run, k, v);
 }
 
 /* Copies n rows of `width` halves into rows of `stride`; the rest of KEYS are zeros, since what lies there may be anything. */
@@ -163,22 +164,39 @@ __global__ void __launch_bounds__(THREADS) attend(float *partial, const float *q
         }
 }
 
-__global__ void merge(float *out, const float *partial, int n_shares, int dv)
+/* A block for each head of each row. Weights of the shares first, so that each is computed once. */
+template <bool CODES>
+__global__ void __launch_bounds__(THREADS)
+    merge(float *out, const float *partial, int n_shares, int dv, struct codes codes)
 {
+    __shared__ float weight[MOST_SHARES], total;
     cu_wait();
     const float *p = partial + (int64_t)blockIdx.x * n_shares * (dv + 2);
-    float max = -INFINITY, sum = 0;
-    for (int s = 0; s < n_shares; s++)
-        max = fmaxf(max, p[s * (dv + 2)]);
-    for (int s = 0; s < n_shares; s++)
-        if (p[s * (dv + 2) + 1] > 0)
-            sum += p[s * (dv + 2) + 1] * expf(p[s * (dv + 2)] - max);
+    if (threadIdx.x < 32) {
+        float max = -INFINITY, sum = 0;
+        for (int s = threadIdx.x; s < n_shares; s += 32)
+            max = fmaxf(max, p[s * (dv + 2)]);
+        max = cu_warp_max(max);
+        for (int s = threadIdx.x; s < n_shares; s += 32) {
+            float here = p[s * (dv + 2) + 1];
+            float w = here > 0 || isnan(here) ? expf(p[s * (dv + 2)] - max) : 0; /* a share may be empty */
+            weight[s] = w;
+            sum += w * here;
+        }
+        sum = cu_warp_sum(sum);
+        if (threadIdx.x == 0)
+            total = sum;
+    }
+    __syncthreads();
     for (int i = threadIdx.x; i < dv; i += blockDim.x) {
         float v = 0;
         for (int s = 0; s < n_shares; s++)
-            if (p[s * (dv + 2) + 1] > 0)
-                v += p[s * (dv + 2) + 2 + i] * expf(p[s * (dv + 2)] - max);
-        out[(int64_t)blockIdx.x * dv + i] = v / sum;
+            if (weight[s] != 0)
+                v += p[s * (dv + 2) + 2 + i] * weight[s];
+        v /= total;
+        out[(int64_t)blockIdx.x * dv + i] = v;
+        if constexpr (CODES)
+            leave_codes(codes, (int64_t)blockIdx.x * dv + i, v);
     }
 }
 
@@ -194,8 +212,6 @@ static void launch(struct cu *c, const float *q, const struct shape *s, const st
           "shared memory");
     cu_launch(c, "attend", attend<CPT>, grid, THREADS, shared, c->partial, q, *s, runs, row_run);
 }
-
-#define MOST_SHARES 128
 
 /* Shares: as many blocks as keep the GPU busy, at least one chunk each. */
 static struct shape plan(const struct cu *c, const struct be_attn *a, int64_t T, int32_t max_pos)
@@ -218,7 +234,9 @@ void cu_attention(struct be *b, float *out, const float *q, const struct be_attn
 {
     struct cu *c = cu_of(b);
     int64_t T = rows->T;
-    if (!CU_READY(c, T))
+    if (!cu_ready(c, T))
+        return;
+    if (cu_flash(c, out, q, a, rows))
         return;
     struct shape s = plan(c, a, T, rows->max_pos);
     size_t need = (size_t)(T * a->n_head * s.n_shares) * (size_t)(a->dv + 2);
@@ -237,5 +255,12 @@ void cu_attention(struct be *b, float *out, const float *q, const struct be_attn
         launch<2>(c, q, &s, rows->runs, rows->row_run, T);
     else
         launch<4>(c, q, &s, rows->runs, rows->row_run, T);
-    cu_launch(c, "merge", merge, dim3((unsigned)(T * a->n_head)), 128, 0, out, c->partial, s.n_shares, a->dv);
+    dim3 heads((unsigned)(T * a->n_head));
+    if (cu_codable(T, a->dv) && T <= c->max_rows && (int64_t)a->n_head * a->dv <= c->max_in) {
+        cu_launch(c, "merge", merge<true>, heads, THREADS, 0, out, c->partial, s.n_shares, a->dv,
+                  cu_codes(c));
+        cu_coded(c, out, T, (int64_t)a->n_head * a->dv);
+        return;
+    }
+    cu_launch(c, "merge", merge<false>, heads, THREADS, 0, out, c->partial, s.n_shares, a->dv, cu_codes(c));
 }

@@ -23,8 +23,9 @@ struct cu_weight {
 };
 struct cu_weight cu_planes(const struct be_weight *w, int n);
 
-struct piece {
-    int c[8];         /* int8 codes, four to a word: group 0 then group 1 */
+/* WORDS 4: the whole piece. WORDS 1: four codes of each group, those of one word of the sixteen bytes. */
+template <int WORDS> struct piece {
+    int c[2 * WORDS]; /* int8 codes, four to a word: group 0 then group 1 */
     float d[2], m[2]; /* of the groups */
     int at[2];        /* first value of each group within the row */
 };
@@ -34,56 +35,65 @@ static __device__ __forceinline__ float f16_at(const uint8_t *p)
     return __half2float(*(const __half *)p);
 }
 
-static __device__ __forceinline__ void low_nibbles(const uint4 &v, int *c)
+/* Words from `word` on of the 16 bytes at p. */
+template <int WORDS>
+static __device__ __forceinline__ void load_words(uint32_t *to, const uint8_t *p, int word)
 {
-    c[0] = v.x & 0x0f0f0f0f;
-    c[1] = v.y & 0x0f0f0f0f;
-    c[2] = v.z & 0x0f0f0f0f;
-    c[3] = v.w & 0x0f0f0f0f;
+    if constexpr (WORDS == 4) {
+        uint4 v = __ldg((const uint4 *)p);
+        to[0] = v.x;
+        to[1] = v.y;
+        to[2] = v.z;
+        to[3] = v.w;
+    } else {
+        to[0] = __ldg((const uint32_t *)p + word);
+    }
 }
 
-static __device__ __forceinline__ void high_nibbles(const uint4 &v, int *c)
+/* Low nibbles are group 0, high ones group 1. */
+template <int WORDS> static __device__ __forceinline__ void nibbles(const uint8_t *p, int word, int *c)
 {
-    c[0] = v.x >> 4 & 0x0f0f0f0f;
-    c[1] = v.y >> 4 & 0x0f0f0f0f;
-    c[2] = v.z >> 4 & 0x0f0f0f0f;
-    c[3] = v.w >> 4 & 0x0f0f0f0f;
+    uint32_t v[WORDS];
+    load_words<WORDS>(v, p, word);
+#pragma unroll
+    for (int i = 0; i < WORDS; i++) {
+        c[i] = v[i] & 0x0f0f0f0f;
+        c[WORDS + i] = v[i] >> 4 & 0x0f0f0f0f;
+    }
 }
 
-template <uint32_t TYPE>
-static __device__ __forceinline__ void load_piece(const struct cu_weight &w, int64_t row, int p,
-                                                  struct piece &o);
-
-template <>
-__device__ __forceinline__ void load_piece<GT_Q8_0>(const struct cu_weight &w, int64_t row, int p,
-                                                    struct piece &o)
+static __device__ __forceinline__ void halves_of_32(int *at, int p)
 {
-    const uint4 *q = (const uint4 *)(w.plane[0] + row * w.n_in + 32 * (int64_t)p);
-    uint4 a = __ldg(q), b = __ldg(q + 1);
-    o.c[0] = a.x, o.c[1] = a.y, o.c[2] = a.z, o.c[3] = a.w;
-    o.c[4] = b.x, o.c[5] = b.y, o.c[6] = b.z, o.c[7] = b.w;
+    at[0] = 32 * p;
+    at[1] = 32 * p + 16;
+}
+
+template <int WORDS>
+static __device__ __forceinline__ void piece_q8_0(const struct cu_weight &w, int64_t row, int p, int word,
+                                                  struct piece<WORDS> &o)
+{
+    const uint8_t *q = w.plane[0] + row * w.n_in + 32 * (int64_t)p;
+    load_words<WORDS>((uint32_t *)o.c, q, word);
+    load_words<WORDS>((uint32_t *)o.c + WORDS, q + 16, word);
     o.d[0] = o.d[1] = f16_at(w.plane[2] + 2 * (row * (w.n_in / 32) + p));
     o.m[0] = o.m[1] = 0;
-    o.at[0] = 32 * p;
-    o.at[1] = 32 * p + 16;
+    halves_of_32(o.at, p);
 }
 
-template <>
-__device__ __forceinline__ void load_piece<GT_Q4_0>(const struct cu_weight &w, int64_t row, int p,
-                                                    struct piece &o)
+template <int WORDS>
+static __device__ __forceinline__ void piece_q4_0(const struct cu_weight &w, int64_t row, int p, int word,
+                                                  struct piece<WORDS> &o)
 {
-    uint4 q = __ldg((const uint4 *)(w.plane[0] + row * (w.n_in / 2) + 16 * (int64_t)p));
-    low_nibbles(q, o.c);
-    high_nibbles(q, o.c + 4);
+    nibbles<WORDS>(w.plane[0] + row * (w.n_in / 2) + 16 * (int64_t)p, word, o.c);
     o.d[0] = o.d[1] = f16_at(w.plane[2] + 2 * (row * (w.n_in / 32) + p));
     o.m[0] = o.m[1] = -8 * o.d[0];
-    o.at[0] = 32 * p;
-    o.at[1] = 32 * p + 16;
+    halves_of_32(o.at, p);
 }
 
 /* Scales and minima of sub-blocks 2g and 2g + 1 of a Q4_K or Q5_K block; s: its 12 bytes of them. */
+template <int WORDS>
 static __device__ __forceinline__ void k_scales(const uint32_t *s, int g, float d, float dmin,
-                                                struct piece &o)
+                                                struct piece<WORDS> &o)
 {
     /* bytes 0..3 scales, 4..7 minima, 8..11 the low nibbles of the last four of both */
     int sh = 16 * (g & 1);
@@ -102,60 +112,60 @@ static __device__ __forceinline__ void k_scales(const uint32_t *s, int g, float 
     o.m[1] = -dmin * (float)(mn >> 8 & 255);
 }
 
-template <>
-__device__ __forceinline__ void load_piece<GT_Q4_K>(const struct cu_weight &w, int64_t row, int p,
-                                                    struct piece &o)
+/* Scales of piece p, whose block begins with them. */
+template <int WORDS>
+static __device__ __forceinline__ void k_head(const uint8_t *block, int p, struct piece<WORDS> &o)
 {
     int j = p % 8, g = j / 2;
-    const uint8_t *b = w.plane[0] + (row * (w.n_in / 256) + p / 8) * 144;
-    uint4 head = __ldg((const uint4 *)b), q = __ldg((const uint4 *)(b + 16 + 16 * j));
+    uint4 head = __ldg((const uint4 *)block);
     float2 d = __half22float2(*(const __half2 *)&head.x);
     uint32_t s[3] = {head.y, head.z, head.w};
     k_scales(s, g, d.x, d.y, o);
-    low_nibbles(q, o.c);
-    high_nibbles(q, o.c + 4);
     o.at[0] = 256 * (p / 8) + 64 * g + 16 * (j % 2);
     o.at[1] = o.at[0] + 32;
 }
 
-template <>
-__device__ __forceinline__ void load_piece<GT_Q5_K>(const struct cu_weight &w, int64_t row, int p,
-                                                    struct piece &o)
+template <int WORDS>
+static __device__ __forceinline__ void piece_q4_k(const struct cu_weight &w, int64_t row, int p, int word,
+                                                  struct piece<WORDS> &o)
+{
+    const uint8_t *b = w.plane[0] + (row * (w.n_in / 256) + p / 8) * 144;
+    k_head(b, p, o);
+    nibbles<WORDS>(b + 16 + 16 * (p % 8), word, o.c);
+}
+
+template <int WORDS>
+static __device__ __forceinline__ void piece_q5_k(const struct cu_weight &w, int64_t row, int p, int word,
+                                                  struct piece<WORDS> &o)
 {
     int j = p % 8, g = j / 2;
     const uint8_t *b = w.plane[0] + (row * (w.n_in / 256) + p / 8) * 176;
-    uint4 head = __ldg((const uint4 *)b), q = __ldg((const uint4 *)(b + 48 + 16 * j)),
-          h = __ldg((const uint4 *)(b + 16 + 16 * (j % 2)));
-    float2 d = __half22float2(*(const __half2 *)&head.x);
-    uint32_t s[3] = {head.y, head.z, head.w}, hw[4] = {h.x, h.y, h.z, h.w};
-    k_scales(s, g, d.x, d.y, o);
-    low_nibbles(q, o.c);
-    high_nibbles(q, o.c + 4);
-    for (int i = 0; i < 4; i++) {
-        o.c[i] |= (hw[i] >> (2 * g) & 0x01010101) << 4;
-        o.c[i + 4] |= (hw[i] >> (2 * g + 1) & 0x01010101) << 4;
+    uint32_t h[WORDS];
+    k_head(b, p, o);
+    nibbles<WORDS>(b + 48 + 16 * j, word, o.c);
+    load_words<WORDS>(h, b + 16 + 16 * (j % 2), word);
+#pragma unroll
+    for (int i = 0; i < WORDS; i++) {
+        o.c[i] |= (h[i] >> (2 * g) & 0x01010101) << 4;
+        o.c[WORDS + i] |= (h[i] >> (2 * g + 1) & 0x01010101) << 4;
     }
-    o.at[0] = 256 * (p / 8) + 64 * g + 16 * (j % 2);
-    o.at[1] = o.at[0] + 32;
 }
 
-template <>
-__device__ __forceinline__ void load_piece<GT_Q6_K>(const struct cu_weight &w, int64_t row, int p,
-                                                    struct piece &o)
+template <int WORDS>
+static __device__ __forceinline__ void piece_q6_k(const struct cu_weight &w, int64_t row, int p, int word,
+                                                  struct piece<WORDS> &o)
 {
     int64_t b = row * (w.n_in / 256) + p / 8;
-    int j = p % 8, h = j / 4, i = j % 4; /* half of the block; 16 bytes of its low nibbles */
-    uint4 q = __ldg((const uint4 *)(w.plane[0] + b * 128 + 16 * j)),
-          hv = __ldg((const uint4 *)(w.plane[1] + b * 64 + 32 * h + 16 * (i % 2)));
-    uint32_t hw[4] = {hv.x, hv.y, hv.z, hv.w};
-    low_nibbles(q, o.c);
-    high_nibbles(q, o.c + 4);
-    int g = i / 2;
-    for (int k = 0; k < 4; k++) {
-        o.c[k] |= (hw[k] >> (2 * g) & 0x03030303) << 4;
-        o.c[k + 4] |= (hw[k] >> (2 * g + 4) & 0x03030303) << 4;
+    int j = p % 8, half = j / 4, i = j % 4, g = i / 2; /* i: 16 bytes of the half's low nibbles */
+    uint32_t h[WORDS];
+    nibbles<WORDS>(w.plane[0] + b * 128 + 16 * j, word, o.c);
+    load_words<WORDS>(h, w.plane[1] + b * 64 + 32 * half + 16 * (i % 2), word);
+#pragma unroll
+    for (int k = 0; k < WORDS; k++) {
+        o.c[k] |= (h[k] >> (2 * g) & 0x03030303) << 4;
+        o.c[WORDS + k] |= (h[k] >> (2 * g + 4) & 0x03030303) << 4;
     }
-    int in = 128 * h + 32 * g + 16 * (i % 2);
+    int in = 128 * half + 32 * g + 16 * (i % 2);
     float d = f16_at(w.plane[3] + 2 * b);
     const int8_t *s = (const int8_t *)w.plane[2] + b * 16 + in / 16;
     o.d[0] = d * (float)s[0];
@@ -164,6 +174,22 @@ __device__ __forceinline__ void load_piece<GT_Q6_K>(const struct cu_weight &w, i
     o.m[1] = -32 * o.d[1];
     o.at[0] = 256 * (p / 8) + in;
     o.at[1] = o.at[0] + 64;
+}
+
+template <uint32_t TYPE, int WORDS>
+static __device__ __forceinline__ void load_piece(const struct cu_weight &w, int64_t row, int p, int word,
+                                                  struct piece<WORDS> &o)
+{
+    if constexpr (TYPE == GT_Q8_0)
+        piece_q8_0<WORDS>(w, row, p, word, o);
+    else if constexpr (TYPE == GT_Q4_0)
+        piece_q4_0<WORDS>(w, row, p, word, o);
+    else if constexpr (TYPE == GT_Q4_K)
+        piece_q4_k<WORDS>(w, row, p, word, o);
+    else if constexpr (TYPE == GT_Q5_K)
+        piece_q5_k<WORDS>(w, row, p, word, o);
+    else
+        piece_q6_k<WORDS>(w, row, p, word, o);
 }
 
 /* Value i of a row of a float type. */

@@ -32,6 +32,9 @@ struct cu {
     float *xd, *xs;
     __half *xh; /* [T][n_in rounded up to 128]: the same as f16, each row divided by xn[t], a power of two */
     float *xn;  /* [T] */
+    /* Whose codes xq, xd and xs hold: coded_T rows of coded_n values at `coded`; NULL: nobody's. */
+    const float *coded;
+    int64_t coded_T, coded_n;
     float *partial; /* attention: results of one share of the keys */
     size_t partial_floats;
     struct cu_graph graphs[CU_GRAPHS];
@@ -39,8 +42,6 @@ struct cu {
     bool recording;
     int32_t *expert_tiles; /* [BE_EXPERTS_MAX + 1]: first tile of each expert's rows */
 };
-
-#define CU_WARP 32
 
 static inline struct cu *cu_of(const struct be *b)
 {
@@ -84,8 +85,12 @@ static __device__ __forceinline__ void cu_wait()
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-/* Whether there is something to do. */
-#define CU_READY(c, work) ((c)->failed == cudaSuccess && (work) > 0)
+/* Whether there is something to do. Most operations write where the coded rows may be. */
+static inline bool cu_ready(struct cu *c, int64_t work)
+{
+    c->coded = NULL;
+    return c->failed == cudaSuccess && work > 0;
+}
 
 static inline unsigned cu_blocks(int64_t work, int64_t each)
 {
@@ -163,6 +168,8 @@ void cu_moe_combine(struct be *b, float *out, const float *y, const float *w, co
                     const struct be_route *r, int64_t T, int64_t n);
 int cu_upload(struct be *b, struct be_weight *out, const struct be_weight *w, int n, struct vt_err *err);
 size_t cu_weight_bytes(const struct be *b, const struct be_weight *w, int n);
+/* Attention of many rows (flash.cu); false: not of this shape, or too few. */
+bool cu_flash(struct cu *c, float *out, const float *q, const struct be_attn *a, const struct be_rows *rows);
 bool cu_begin(struct be *b, uint64_t key);
 void cu_end(struct be *b, uint64_t key);
 void cu_graphs_free(struct cu *c);

@@ -121,7 +121,7 @@ void cu_delta_net(struct be *b, float *out, const struct be_delta *d, float *u, 
 {
     int64_t cd = 2 * (int64_t)d->n_k_head * d->dk + (int64_t)d->n_v_head * d->dv;
     struct cu *c = cu_of(b);
-    if (!CU_READY(c, T))
+    if (!cu_ready(c, T))
         return;
     cu_launch(c, "conv", conv, dim3((unsigned)((cd + 127) / 128), (unsigned)n_runs), 128, 0, u, *d, cd, runs);
     int64_t vectors = T * 2 * d->n_k_head;

@@ -1,11 +1,10 @@
-#include "build_id.h"
 #include "cu_priv.cuh"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static int cu_count(void)
+int cu_count(void)
 {
     int n = 0;
     if (cudaGetDeviceCount(&n) != cudaSuccess) {
@@ -21,7 +20,7 @@ static int lost(struct vt_err *err, int device, cudaError_t e, const char *what)
                    device, what, cudaGetErrorString(e));
 }
 
-static int cu_facts(struct gpu_facts *out, int device, struct vt_err *err)
+int cu_facts(struct gpu_facts *out, int device, struct vt_err *err)
 {
     struct cudaDeviceProp p;
     size_t free_bytes, total;
@@ -77,21 +76,21 @@ void cu_release(struct be *b, void *p, size_t)
 static void cu_write(struct be *b, void *dst, const void *src, size_t bytes)
 {
     struct cu *c = cu_of(b);
-    if (CU_READY(c, bytes))
+    if (cu_ready(c, (int64_t)bytes))
         cu_ok(c, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyHostToDevice, c->stream), "write");
 }
 
 static void cu_copy(struct be *b, void *dst, const void *src, size_t bytes)
 {
     struct cu *c = cu_of(b);
-    if (CU_READY(c, bytes))
+    if (cu_ready(c, (int64_t)bytes))
         cu_ok(c, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice, c->stream), "copy");
 }
 
 static void cu_zero(struct be *b, void *dst, size_t bytes)
 {
     struct cu *c = cu_of(b);
-    if (CU_READY(c, bytes))
+    if (cu_ready(c, (int64_t)bytes))
         cu_ok(c, cudaMemsetAsync(dst, 0, bytes, c->stream), "zero");
 }
 
@@ -106,7 +105,7 @@ int cu_sync(struct be *b, struct vt_err *err)
 static int cu_read(struct be *b, void *dst, const void *src, size_t bytes, struct vt_err *err)
 {
     struct cu *c = cu_of(b);
-    if (CU_READY(c, bytes))
+    if (cu_ready(c, (int64_t)bytes))
         cu_ok(c, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToHost, c->stream), "read");
     return cu_sync(b, err);
 }
@@ -239,7 +238,7 @@ static struct be_ops table()
     return o;
 }
 
-static int cu_backend(struct be **out, int device, struct vt_err *err)
+int cu_backend(struct be **out, int device, struct vt_err *err)
 {
     static const struct be_ops ops = table();
     struct gpu_facts facts;
@@ -268,5 +267,3 @@ static int cu_backend(struct be **out, int device, struct vt_err *err)
     }
     return rc;
 }
-
-extern "C" const struct gpu_module vitriol_gpu = {VT_BUILD_ID, cu_count, cu_facts, cu_backend};

@@ -1,27 +1,17 @@
 #include "blocks.cuh"
+#include "codes.cuh"
 
 #include <mma.h>
 
 /* ---- activations ---- */
 
-/* One warp for every 32 values: int8 codes, their scale, and scale times the sum of each 16. Rounding as on the CPU. */
-__global__ void quant_rows(int8_t *q, float *d, float *s, const float *x, int64_t n32)
+/* One warp for every 32 values. */
+__global__ void quant_rows(struct codes codes, const float *x, int64_t n32)
 {
     cu_wait();
-    int64_t b = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32;
-    int lane = threadIdx.x % 32;
-    if (b >= n32)
-        return;
-    float v = x[b * 32 + lane], max = cu_warp_max(fabsf(v));
-    float scale = max / 127, inv = max > 0 ? 127 / max : 0;
-    int code = __float2int_rn(v * inv), sum = code;
-    for (int o = 8; o > 0; o >>= 1)
-        sum += __shfl_xor_sync(~0u, sum, o);
-    q[b * 32 + lane] = (int8_t)code;
-    if (lane == 0)
-        d[b] = scale;
-    if (lane % 16 == 0)
-        s[b * 2 + lane / 16] = scale * (float)sum;
+    int64_t b = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, at = b * 32 + threadIdx.x % 32;
+    if (b < n32)
+        leave_codes(codes, at, x[at]);
 }
 
 /* Rows as f16, divided by a power of two that brings the largest value to at most 512: no product overflows. */
@@ -76,8 +66,8 @@ static __device__ __forceinline__ void dot_quant(float *sum, const struct cu_wei
     int n = (int)w.n_in, pieces = n / 32;
 #pragma unroll 2
     for (int p = threadIdx.x % 32; p < pieces; p += 32) {
-        struct piece o;
-        load_piece<TYPE>(w, row, p, o);
+        struct piece<4> o;
+        load_piece<TYPE>(w, row, p, 0, o);
 #pragma unroll
         for (int t = 0; t < T; t++) {
 #pragma unroll
@@ -110,8 +100,8 @@ static __device__ __forceinline__ void dot_float(float *sum, const struct cu_wei
 
 /* Activations in both forms. */
 struct acts {
-    const float *x, *xd, *xs;
-    const int8_t *xq;
+    const float *x;
+    struct codes codes;
 };
 
 template <uint32_t TYPE, bool QUANT, int T>
@@ -120,7 +110,7 @@ static __device__ __forceinline__ void dots(float *y, int64_t n_out, const struc
 {
     float sum[T] = {};
     if constexpr (QUANT)
-        dot_quant<TYPE, T>(sum, w, row, a.xq, a.xd, a.xs);
+        dot_quant<TYPE, T>(sum, w, row, a.codes.q, a.codes.d, a.codes.s);
     else
         dot_float<TYPE, T>(sum, w, row, a.x);
 #pragma unroll
@@ -179,38 +169,137 @@ __global__ void __launch_bounds__(128)
     if (row >= w.n_out)
         return;
     a.x += pair * w.n_in;
-    a.xq += pair * w.n_in;
-    a.xd += pair * (w.n_in / 32);
-    a.xs += pair * (w.n_in / 16);
+    a.codes.q += pair * w.n_in;
+    a.codes.d += pair * (w.n_in / 32);
+    a.codes.s += pair * (w.n_in / 16);
     dots<TYPE, QUANT, 1>(m.y[i] + pair * w.n_out, w.n_out, w, lo * w.n_out + row, row, a);
 }
 
-/* ---- many rows: tensor cores. A block computes 64 rows of W times 64 tokens, 128 values of the inner dimension at a time. */
+/* ---- some rows: int8 tensor cores. A block takes 16 rows of W, its warps take the pieces in turn; eight tokens a product. ---- */
 
-#define TILE_W 64
-#define TILE_T 64
-#define TILE_K 128
-#define TILE_S (TILE_K + 8) /* row in shared memory; the 8 keep columns off each other's banks */
+#define MMA_WARPS 8
+#define MMA_ROWS  16
 
-/* row0: of the planes; end: behind the last row of this weight. */
-template <uint32_t TYPE>
-static __device__ void fill_quant(__half *tile, const struct cu_weight &w, int64_t row0, int64_t end, int k0)
+/* 16 rows times 16 values times 8 tokens. Lane 4 g + i has values 4 i … 4 i + 3 of rows g (a0) and g + 8 (a1) and of token g (b);
+ * it gets tokens 2 i and 2 i + 1 of row g, then of row g + 8. */
+static __device__ __forceinline__ void mma_codes(int *c, int a0, int a1, int b)
 {
-    for (int i = threadIdx.x; i < TILE_W * (TILE_K / 32); i += blockDim.x) {
-        int r = i / (TILE_K / 32), p = k0 / 32 + i % (TILE_K / 32);
-        __half *to = tile + r * TILE_S;
-        if (row0 + r >= end || 32 * p >= w.n_in) {
-            for (int k = 0; k < 32; k++)
-                to[32 * (i % (TILE_K / 32)) + k] = __float2half(0);
-            continue;
-        }
-        struct piece o;
-        load_piece<TYPE>(w, row0 + r, p, o);
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+        : "r"(a0), "r"(a1), "r"(b));
+#endif
+}
+
+/* Adds one group of one piece for the tokens of a tile. */
+template <uint32_t TYPE>
+static __device__ __forceinline__ void add_group(float *sum, const struct piece<1> *o, int g,
+                                                 const struct codes &x, int64_t n, int tile, int T)
+{
+    int lane = threadIdx.x % 32, at = o[0].at[g], dot[4] = {};
+    int mine = tile * 8 + lane / 4, t0 = tile * 8 + lane % 4 * 2, t1 = t0 + 1;
+    mine = mine < T ? mine : T - 1; /* those behind the last are computed and thrown away */
+    t0 = t0 < T ? t0 : T - 1;
+    t1 = t1 < T ? t1 : T - 1;
+    mma_codes(dot, o[0].c[g], o[1].c[g], *(const int *)(x.q + mine * n + at + lane % 4 * 4));
+    float d0 = x.d[t0 * (n / 32) + at / 32], d1 = x.d[t1 * (n / 32) + at / 32];
+    sum[0] += o[0].d[g] * d0 * (float)dot[0];
+    sum[1] += o[0].d[g] * d1 * (float)dot[1];
+    sum[2] += o[1].d[g] * d0 * (float)dot[2];
+    sum[3] += o[1].d[g] * d1 * (float)dot[3];
+    if (TYPE != GT_Q8_0) {
+        float s0 = x.s[t0 * (n / 16) + at / 16], s1 = x.s[t1 * (n / 16) + at / 16];
+        sum[0] += o[0].m[g] * s0;
+        sum[1] += o[0].m[g] * s1;
+        sum[2] += o[1].m[g] * s0;
+        sum[3] += o[1].m[g] * s1;
+    }
+}
+
+/* TILES: of eight tokens. */
+template <uint32_t TYPE, int TILES>
+__global__ void __launch_bounds__(32 * MMA_WARPS) some(struct many m, struct codes x, int T)
+{
+    __shared__ float part[MMA_WARPS][TILES * 8][MMA_ROWS + 1];
+    int i = 0, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    while (i + 1 < TOGETHER && (int)blockIdx.x >= m.first[i + 1])
+        i++;
+    const struct cu_weight &w = m.w[i];
+    int64_t row0 = (int64_t)((int)blockIdx.x - m.first[i]) * MMA_ROWS, n = w.n_in;
+    int64_t r0 = row0 + lane / 4, r1 = r0 + 8;
+    r0 = r0 < w.n_out ? r0 : w.n_out - 1;
+    r1 = r1 < w.n_out ? r1 : w.n_out - 1;
+    float sum[TILES][4] = {};
+    cu_wait();
+#pragma unroll 2
+    for (int p = warp; p < n / 32; p += MMA_WARPS) {
+        struct piece<1> o[2];
+        load_piece<TYPE>(w, r0, p, lane % 4, o[0]);
+        load_piece<TYPE>(w, r1, p, lane % 4, o[1]);
 #pragma unroll
-        for (int k = 0; k < 32; k++) {
-            int code = (int)(int8_t)(o.c[k / 4] >> 8 * (k % 4)), g = k / 16;
-            to[o.at[g] - k0 + k % 16] = __float2half_rn(o.d[g] * (float)code + o.m[g]);
+        for (int tile = 0; tile < TILES; tile++) {
+            add_group<TYPE>(sum[tile], o, 0, x, n, tile, T);
+            add_group<TYPE>(sum[tile], o, 1, x, n, tile, T);
         }
+    }
+#pragma unroll
+    for (int tile = 0; tile < TILES; tile++)
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            part[warp][tile * 8 + lane % 4 * 2 + k % 2][lane / 4 + k / 2 * 8] = sum[tile][k];
+    __syncthreads();
+    for (int k = threadIdx.x; k < TILES * 8 * MMA_ROWS; k += blockDim.x) {
+        int t = k / MMA_ROWS, r = k % MMA_ROWS;
+        float s = 0;
+        for (int j = 0; j < MMA_WARPS; j++)
+            s += part[j][t][r];
+        if (t < T && row0 + r < w.n_out)
+            m.y[i][t * w.n_out + row0 + r] = s;
+    }
+}
+
+/* ---- many rows: tensor cores. A block computes 64 rows of W times 128 tokens, 128 values of the inner dimension at a time.
+ * While they are multiplied, the next ones are on their way in registers. ---- */
+
+#define TILE_W       64
+#define TILE_T       128
+#define TILE_K       128
+#define TILE_S       (TILE_K + 8) /* row in shared memory; the 8 keep columns off each other's banks */
+#define TILE_THREADS 256
+#define TILE_CHUNKS  (TILE_T * (TILE_K / 8) / TILE_THREADS) /* 16-byte loads of x that a thread does */
+
+static_assert(TILE_W * (TILE_K / 32) == TILE_THREADS, "each thread opens one piece");
+
+/* The piece of a thread; zeros where the weight ends. row0: of the planes; end: behind the last row of this weight. */
+template <uint32_t TYPE>
+static __device__ __forceinline__ void fetch_piece(struct piece<4> &o, const struct cu_weight &w,
+                                                   int64_t row0, int64_t end, int k0)
+{
+    int64_t row = row0 + threadIdx.x / (TILE_K / 32);
+    int p = k0 / 32 + threadIdx.x % (TILE_K / 32), last = (int)w.n_in / 32 - 1;
+    load_piece<TYPE>(w, row < end ? row : end - 1, p < last ? p : last, 0, o);
+    if (row >= end || p > last) {
+        o.d[0] = o.d[1] = o.m[0] = o.m[1] = 0;
+        if (p > last)
+            halves_of_32(o.at, p); /* only types whose pieces lie like that end there */
+    }
+}
+
+static __device__ __forceinline__ void put_piece(__half *tile, const struct piece<4> &o, int k0)
+{
+    __half *to = tile + threadIdx.x / (TILE_K / 32) * TILE_S - k0;
+#pragma unroll
+    for (int g = 0; g < 2; g++) {
+        __half2 h[8];
+#pragma unroll
+        for (int i = 0; i < 8; i++) {
+            int word = o.c[4 * g + i / 2] >> 16 * (i % 2);
+            h[i] = __floats2half2_rn(o.d[g] * (float)(int8_t)word + o.m[g],
+                                     o.d[g] * (float)(int8_t)(word >> 8) + o.m[g]);
+        }
+        *(uint4 *)(to + o.at[g]) = *(const uint4 *)h;
+        *(uint4 *)(to + o.at[g] + 8) = *(const uint4 *)(h + 4);
     }
 }
 
@@ -221,6 +310,26 @@ static __device__ void fill_float(__half *tile, const struct cu_weight &w, int64
         int r = i / TILE_K, k = i % TILE_K;
         bool in = row0 + r < end && k0 + k < w.n_in;
         tile[r * TILE_S + k] = __float2half_rn(in ? load_float<TYPE>(w, (row0 + r) * w.n_in + k0 + k) : 0);
+    }
+}
+
+static __device__ __forceinline__ void fetch_x(uint4 *v, const __half *x, int64_t stride, int rows)
+{
+#pragma unroll
+    for (int i = 0; i < TILE_CHUNKS; i++) {
+        int at = threadIdx.x + i * TILE_THREADS, t = at / (TILE_K / 8), k = at % (TILE_K / 8) * 8;
+        v[i] = make_uint4(0, 0, 0, 0);
+        if (t < rows)
+            v[i] = *(const uint4 *)(x + t * stride + k);
+    }
+}
+
+static __device__ __forceinline__ void put_x(__half *tile, const uint4 *v)
+{
+#pragma unroll
+    for (int i = 0; i < TILE_CHUNKS; i++) {
+        int at = threadIdx.x + i * TILE_THREADS, t = at / (TILE_K / 8), k = at % (TILE_K / 8) * 8;
+        *(uint4 *)(tile + t * TILE_S + k) = v[i];
     }
 }
 
@@ -249,37 +358,42 @@ static __device__ __forceinline__ struct span span_of(int T, const int64_t *firs
 }
 
 template <uint32_t TYPE, bool QUANT>
-__global__ void __launch_bounds__(128)
+__global__ void __launch_bounds__(TILE_THREADS)
     tile_matmul(float *y, struct cu_weight w, const __half *xh, const float *norm, int64_t stride, int T,
                 const int64_t *first, const int32_t *tiles, int n_expert)
 {
-    cu_wait();
     using namespace nvcuda;
     extern __shared__ __align__(32) unsigned char shared[];
     __half *tw = (__half *)shared, *tx = tw + TILE_W * TILE_S;
     float *out = (float *)shared; /* once the products are done: [TILE_T][TILE_W] */
+    cu_wait();
     const struct span s = span_of(T, first, tiles, n_expert);
     if (s.t0 >= s.t1)
         return;
     int64_t col0 = (int64_t)blockIdx.x * TILE_W, row0 = s.e * w.n_out + col0, end = (s.e + 1) * w.n_out;
     int warp = threadIdx.x / 32, wr = warp % 2 * 32, wt = warp / 2 * 32;
+    const __half *x = xh + s.t0 * stride;
+    struct piece<4> o;
+    uint4 v[TILE_CHUNKS];
     wmma::fragment<wmma::accumulator, 16, 16, 16, float> acc[2][2];
     for (int i = 0; i < 2; i++)
         for (int j = 0; j < 2; j++)
             wmma::fill_fragment(acc[i][j], 0.0f);
+    if constexpr (QUANT)
+        fetch_piece<TYPE>(o, w, row0, end, 0);
+    fetch_x(v, x, stride, s.t1 - s.t0);
     for (int k0 = 0; k0 < w.n_in; k0 += TILE_K) {
-        if (QUANT)
-            fill_quant<QUANT ? TYPE : (uint32_t)GT_Q8_0>(tw, w, row0, end, k0);
+        if constexpr (QUANT)
+            put_piece(tw, o, k0);
         else
-            fill_float<QUANT ? (uint32_t)GT_F32 : TYPE>(tw, w, row0, end, k0);
-        for (int i = threadIdx.x; i < TILE_T * (TILE_K / 8); i += blockDim.x) {
-            int t = i / (TILE_K / 8), k = i % (TILE_K / 8) * 8;
-            uint4 v = {0, 0, 0, 0};
-            if (s.t0 + t < s.t1)
-                v = *(const uint4 *)(xh + (s.t0 + t) * stride + k0 + k);
-            *(uint4 *)(tx + t * TILE_S + k) = v;
-        }
+            fill_float<TYPE>(tw, w, row0, end, k0);
+        put_x(tx, v);
         __syncthreads();
+        if (k0 + TILE_K < w.n_in) {
+            if constexpr (QUANT)
+                fetch_piece<TYPE>(o, w, row0, end, k0 + TILE_K);
+            fetch_x(v, x + k0 + TILE_K, stride, s.t1 - s.t0);
+        }
 #pragma unroll
         for (int k = 0; k < TILE_K; k += 16) {
             wmma::fragment<wmma::matrix_a, 16, 16, 16, __half, wmma::row_major> a[2];
@@ -319,13 +433,23 @@ struct call {
     int64_t n_in, T;
     const int64_t *first;
     int n_expert;
-    bool few;
+    enum { VEC, SOME, TILES_OF_X } way;
 };
+
+/* Few tokens: every warp a row. Some: int8 tensor cores, where there are any. */
+static void choose(const struct cu *c, struct call *k, int64_t T, bool quant)
+{
+    bool some = quant && !k->first && c->sm >= 80;
+    if (T <= (some ? CU_LANE_ROWS : CU_VEC_ROWS))
+        k->way = call::VEC;
+    else
+        k->way = some && T <= CU_CODED_ROWS ? call::SOME : call::TILES_OF_X;
+}
 
 template <uint32_t TYPE, bool QUANT>
 static void launch_vec(struct cu *c, const struct call *k, const struct many *m, unsigned blocks)
 {
-    struct acts a = {k->x, c->xd, c->xs, c->xq};
+    struct acts a = {k->x, cu_codes(c)};
     if (k->first) {
         cu_launch(c, "vec_experts", vec_experts<TYPE, QUANT>, dim3(blocks, (unsigned)k->T), 128, 0, *m, a,
                   k->first, k->n_expert);
@@ -354,22 +478,46 @@ static void launch_tiles(struct cu *c, const struct call *k, const struct cu_wei
     const int shared = (TILE_W + TILE_T) * TILE_S * (int)sizeof(__half);
     int64_t tiles = (k->T + TILE_T - 1) / TILE_T + (k->first ? k->n_expert : 0); /* of experts: at most */
     dim3 grid(cu_blocks(w->n_out, TILE_W), (unsigned)tiles);
-    cu_launch(c, "tile_matmul", tile_matmul<TYPE, QUANT>, grid, 128, shared, y, *w, c->xh, c->xn,
-              half_stride(k->n_in), (int)k->T, k->first, c->expert_tiles, k->n_expert);
+    auto kernel = tile_matmul<TYPE, QUANT>;
+    cu_ok(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
+          "shared memory");
+    cu_launch(c, "tile_matmul", kernel, grid, TILE_THREADS, shared, y, *w, c->xh, c->xn, half_stride(k->n_in),
+              (int)k->T, k->first, c->expert_tiles, k->n_expert);
+}
+
+template <uint32_t TYPE>
+static void launch_some(struct cu *c, const struct call *k, const struct many *m, unsigned blocks)
+{
+    int T = (int)k->T;
+    if (T <= 8)
+        cu_launch(c, "some", some<TYPE, 1>, dim3(blocks), 32 * MMA_WARPS, 0, *m, cu_codes(c), T);
+    else if (T <= 16)
+        cu_launch(c, "some", some<TYPE, 2>, dim3(blocks), 32 * MMA_WARPS, 0, *m, cu_codes(c), T);
+    else
+        cu_launch(c, "some", some<TYPE, 4>, dim3(blocks), 32 * MMA_WARPS, 0, *m, cu_codes(c), T);
+}
+
+/* First blocks of n weights, whose blocks take `rows` rows. Returns how many there are in all. */
+static unsigned share_out(struct many *m, int n, int rows)
+{
+    for (int i = 0; i < TOGETHER; i++)
+        m->first[i + 1] = m->first[i] + (i < n ? (int)cu_blocks(m->w[i].n_out, rows) : 0);
+    return (unsigned)m->first[n];
 }
 
 /* n weights of one type. */
 template <uint32_t TYPE, bool QUANT>
 static void launch(struct cu *c, const struct call *k, struct many *m, int n)
 {
-    if (k->few) {
-        for (int i = 0; i < n; i++)
-            m->first[i + 1] = m->first[i] + (int)cu_blocks(m->w[i].n_out, 4);
-        for (int i = n; i < TOGETHER; i++)
-            m->first[i + 1] = m->first[n];
-        launch_vec<TYPE, QUANT>(c, k, m, (unsigned)m->first[n]);
+    if (k->way == call::VEC) {
+        launch_vec<TYPE, QUANT>(c, k, m, share_out(m, n, 4));
         return;
     }
+    if constexpr (QUANT)
+        if (k->way == call::SOME) {
+            launch_some<TYPE>(c, k, m, share_out(m, n, MMA_ROWS));
+            return;
+        }
     for (int i = 0; i < n; i++)
         launch_tiles<TYPE, QUANT>(c, k, &m->w[i], m->y[i]);
 }
@@ -388,50 +536,60 @@ static void launch_type(struct cu *c, const struct call *k, struct many *m, int 
     }
 }
 
-/* The activations in the forms that the weights read. */
-static void prepare(struct cu *c, const struct call *k, bool quant)
+/* The activations in the form that the weights read. */
+static void prepare(struct cu *c, const struct call *k, const float *coded, bool quant)
 {
-    if (!k->few)
+    if (k->way == call::TILES_OF_X) {
         cu_launch(c, "half_rows", half_rows, dim3((unsigned)k->T), 256, 0, c->xh, c->xn, k->x, k->n_in,
                   half_stride(k->n_in));
-    else if (quant)
-        cu_launch(c, "quant_rows", quant_rows, dim3(cu_blocks(k->T * k->n_in / 32, 8)), 256, 0, c->xq, c->xd,
-                  c->xs, k->x, k->T * k->n_in / 32);
+        c->coded = coded; /* they are still those */
+        return;
+    }
+    if (!quant)
+        return;
+    if (coded != k->x || c->coded_n != k->n_in || c->coded_T < k->T)
+        cu_launch(c, "quant_rows", quant_rows, dim3(cu_blocks(k->T * k->n_in / 32, 8)), 256, 0, cu_codes(c),
+                  k->x, k->T * k->n_in / 32);
+    cu_coded(c, k->x, k->T, k->n_in);
 }
 
-/* parts: of each weight, 1 or the number of experts. */
-static void matmul(struct cu *c, const struct call *k, float *const *y, const struct be_weight *const *w,
+/* One after another those that are read in the same way and are of the same type go together. */
+static void matmul(struct cu *c, struct call *k, int64_t T, float *const *y, const struct be_weight *const *w,
                    int n, int parts)
 {
-    bool quant = false;
-    if (!CU_READY(c, k->T))
+    const float *coded = c->coded;
+    if (!cu_ready(c, T))
         return;
-    for (int i = 0; i < n; i++)
-        quant |= !is_float(w[i]->type);
-    prepare(c, k, quant);
     for (int i = 0, j; i < n; i = j) {
+        bool quant = !is_float(w[i]->type);
         struct many m = {};
         for (j = i; j < n && j - i < TOGETHER && w[j]->type == w[i]->type; j++) {
             m.w[j - i] = cu_planes(w[j], parts);
             m.y[j - i] = y[j];
         }
+        choose(c, k, T, quant);
+        prepare(c, k, coded, quant);
+        coded = c->coded;
         launch_type(c, k, &m, j - i);
     }
+    for (int i = 0; i < n; i++)
+        if (c->coded == y[i])
+            c->coded = NULL;
 }
 
 void cu_matmul_n(struct be *b, float *const *y, const struct be_weight *const *w, int n, const float *x,
                  int64_t T)
 {
-    struct call k = {x, w[0]->n_in, T, NULL, 0, T <= CU_VEC_ROWS};
-    matmul(cu_of(b), &k, y, w, n, 1);
+    struct call k = {x, w[0]->n_in, T, NULL, 0, call::VEC};
+    matmul(cu_of(b), &k, T, y, w, n, 1);
 }
 
 /* The experts of a device's weight are one weight of n_expert parts, the first of the array. */
 void cu_moe_matmul(struct be *b, float *const *y, const struct be_weight *const *w, int n, const float *x,
                    const int64_t *first, const struct be_route *r, int64_t T)
 {
-    struct call k = {x, w[0]->n_in, T * r->n_used, first, r->n_expert, T <= CU_VEC_ROWS};
-    matmul(cu_of(b), &k, y, w, n, r->n_expert);
+    struct call k = {x, w[0]->n_in, T * r->n_used, first, r->n_expert, call::VEC};
+    matmul(cu_of(b), &k, T, y, w, n, r->n_expert);
 }
 
 /* ---- rows of the embedding ---- */
@@ -440,8 +598,8 @@ template <uint32_t TYPE> __global__ void rows_quant(float *out, struct cu_weight
 {
     cu_wait();
     for (int p = threadIdx.x; p < w.n_in / 32; p += blockDim.x) {
-        struct piece o;
-        load_piece<TYPE>(w, ids[blockIdx.x], p, o);
+        struct piece<4> o;
+        load_piece<TYPE>(w, ids[blockIdx.x], p, 0, o);
 #pragma unroll
         for (int k = 0; k < 32; k++) {
             int code = (int)(int8_t)(o.c[k / 4] >> 8 * (k % 4)), g = k / 16;
@@ -461,7 +619,7 @@ void cu_get_rows(struct be *b, float *out, const struct be_weight *w, const uint
 {
     struct cu *c = cu_of(b);
     struct cu_weight planes = cu_planes(w, 1);
-    if (!CU_READY(c, T))
+    if (!cu_ready(c, T))
         return;
     switch (w->type) {
 #define QUANT_ROWS(t)                                                                                        \

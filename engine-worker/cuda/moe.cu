@@ -2,7 +2,7 @@
 
 /* Mixture of experts: the choice, the order, and the moving of rows; the experts' matmuls are in matmul.cu. */
 
-#define TILE_ROWS 64 /* rows of x in a tile of matmul.cu */
+#define TILE_ROWS 128 /* rows of x in a tile of matmul.cu */
 
 static __device__ __forceinline__ float sigmoid(float x)
 {
@@ -70,7 +70,7 @@ void cu_moe_route(struct be *b, int32_t *ids, float *w, const float *logits, con
                   int64_t T)
 {
     struct cu *c = cu_of(b);
-    if (!CU_READY(c, T))
+    if (!cu_ready(c, T))
         return;
     cu_launch(c, "route", route, dim3((unsigned)T), 32, 0, ids, w, logits, *r);
 }
@@ -109,7 +109,7 @@ void cu_moe_sort(struct be *b, int32_t *at, int64_t *first, const int32_t *ids, 
                  int64_t T)
 {
     struct cu *c = cu_of(b);
-    if (!CU_READY(c, T))
+    if (!cu_ready(c, T))
         return;
     cu_launch(c, "sort", sort, dim3(1), BE_EXPERTS_MAX, 0, at, first, c->expert_tiles, ids, r->n_expert,
               T * r->n_used);
@@ -128,7 +128,7 @@ void cu_moe_gather(struct be *b, float *y, const float *x, const int32_t *at, co
                    int64_t T, int64_t n)
 {
     struct cu *c = cu_of(b);
-    if (!CU_READY(c, T))
+    if (!cu_ready(c, T))
         return;
     cu_launch(c, "gather", gather, dim3((unsigned)(T * r->n_used)), 128, 0, y, x, at, r->n_used, n);
 }
@@ -149,7 +149,7 @@ void cu_moe_combine(struct be *b, float *out, const float *y, const float *w, co
                     const struct be_route *r, int64_t T, int64_t n)
 {
     struct cu *c = cu_of(b);
-    if (!CU_READY(c, T))
+    if (!cu_ready(c, T))
         return;
     cu_launch(c, "combine", combine, dim3(cu_blocks(n, 256), (unsigned)T), 256, 0, out, y, w, at, r->n_used,
               n);

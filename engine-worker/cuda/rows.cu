@@ -1,31 +1,78 @@
-#include "cu_priv.cuh"
+#include "codes.cuh"
 
 /* Operations on rows that read and write each value once: what they cost is the memory that they move. */
 
-__global__ void rmsnorm(float *y, const float *x, const float *w, int64_t n, float eps)
+/* A thread holds PER values of its row, so that they are read once; CODES leaves them as codes, too. */
+template <int PER, bool CODES>
+__global__ void rmsnorm(float *y, const float *x, const float *w, int64_t n, float eps, struct codes codes)
 {
+    float v[PER], g[PER], sum = 0;
+#pragma unroll
+    for (int k = 0; k < PER; k++) {
+        int64_t i = threadIdx.x + (int64_t)k * blockDim.x;
+        g[k] = i < n ? __ldg(w + i) : 0;
+    }
     cu_wait();
     const float *row = x + blockIdx.x * n;
-    float sum = 0;
-    for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
-        sum += row[i] * row[i];
-    float by = rsqrtf(cu_block_sum(sum) / (float)n + eps);
-    for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
-        y[blockIdx.x * n + i] = row[i] * by * w[i];
+#pragma unroll
+    for (int k = 0; k < PER; k++) {
+        int64_t i = threadIdx.x + (int64_t)k * blockDim.x;
+        v[k] = i < n ? row[i] : 0;
+    }
+#pragma unroll
+    for (int k = 0; k < PER; k++)
+        sum += v[k] * v[k];
+    float by = rsqrtf((blockDim.x == 32 ? cu_warp_sum(sum) : cu_block_sum(sum)) / (float)n + eps);
+#pragma unroll
+    for (int k = 0; k < PER; k++) {
+        int64_t i = threadIdx.x + (int64_t)k * blockDim.x;
+        if (i >= n)
+            break; /* of all lanes, where codes are left */
+        float value = v[k] * by * g[k];
+        y[blockIdx.x * n + i] = value;
+        if constexpr (CODES)
+            leave_codes(codes, blockIdx.x * n + i, value);
+    }
+}
+
+template <int PER>
+static void launch_rmsnorm(struct cu *c, float *y, const float *x, const float *w, int64_t T, int64_t n,
+                           float eps, unsigned threads, bool codes)
+{
+    if (codes)
+        cu_launch(c, "rmsnorm", rmsnorm<PER, true>, dim3((unsigned)T), threads, 0, y, x, w, n, eps,
+                  cu_codes(c));
+    else
+        cu_launch(c, "rmsnorm", rmsnorm<PER, false>, dim3((unsigned)T), threads, 0, y, x, w, n, eps,
+                  cu_codes(c));
 }
 
 void cu_rmsnorm(struct be *b, float *y, const float *x, const float *w, int64_t T, int64_t n, float eps)
 {
     struct cu *c = cu_of(b);
-    if (!CU_READY(c, T))
+    if (!cu_ready(c, T))
         return;
-    unsigned threads = n >= 1024 ? 512 : n > 128 ? 128 : 32;
-    cu_launch(c, "rmsnorm", rmsnorm, dim3((unsigned)T), threads, 0, y, x, w, n, eps);
+    unsigned threads = n <= 256 ? 32 : n <= 2048 ? 256 : 1024;
+    bool codes = cu_codable(T, n) && n <= c->max_in && T <= c->max_rows;
+    int64_t per = (n + threads - 1) / threads;
+    if (per > 32)
+        c->failed = cudaErrorInvalidValue;
+    else if (per > 16)
+        launch_rmsnorm<32>(c, y, x, w, T, n, eps, threads, codes);
+    else if (per > 8)
+        launch_rmsnorm<16>(c, y, x, w, T, n, eps, threads, codes);
+    else if (per > 4)
+        launch_rmsnorm<8>(c, y, x, w, T, n, eps, threads, codes);
+    else
+        launch_rmsnorm<4>(c, y, x, w, T, n, eps, threads, codes);
+    if (codes)
+        cu_coded(c, y, T, n);
 }
 
 enum { ADD, BIAS, SCALE, CAP, SILU, GELU, ROW_GATE };
 
-template <int OP> __global__ void each_value(float *y, const float *x, float by, int64_t n, int64_t total)
+template <int OP, bool CODES>
+__global__ void each_value(float *y, const float *x, float by, int64_t n, int64_t total, struct codes codes)
 {
     cu_wait();
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
@@ -42,14 +89,22 @@ template <int OP> __global__ void each_value(float *y, const float *x, float by,
     case ROW_GATE: v *= 1 / (1 + expf(-x[i / n])); break;
     }
     y[i] = v;
+    if constexpr (CODES)
+        leave_codes(codes, i, v);
 }
 
 template <int OP> static void each(struct be *b, float *y, const float *x, float by, int64_t T, int64_t n)
 {
     struct cu *c = cu_of(b);
-    if (!CU_READY(c, T * n))
+    if (!cu_ready(c, T * n))
         return;
-    cu_launch(c, "each_value", each_value<OP>, dim3(cu_blocks(T * n, 256)), 256, 0, y, x, by, n, T * n);
+    dim3 grid(cu_blocks(T * n, 256));
+    if ((OP == SILU || OP == GELU) && cu_codable(T, n) && n <= c->max_in && T <= c->max_rows) {
+        cu_launch(c, "each_value", each_value<OP, true>, grid, 256, 0, y, x, by, n, T * n, cu_codes(c));
+        cu_coded(c, y, T, n);
+        return;
+    }
+    cu_launch(c, "each_value", each_value<OP, false>, grid, 256, 0, y, x, by, n, T * n, cu_codes(c));
 }
 
 void cu_add(struct be *b, float *y, const float *x, int64_t T, int64_t n)
@@ -98,7 +153,7 @@ __global__ void sigmoid_gate(float *x, const float *g, int64_t g_stride, int64_t
 void cu_sigmoid_gate(struct be *b, float *x, const float *g, int64_t g_stride, int64_t T, int64_t n)
 {
     struct cu *c = cu_of(b);
-    if (!CU_READY(c, T * n))
+    if (!cu_ready(c, T * n))
         return;
     cu_launch(c, "sigmoid_gate", sigmoid_gate, dim3(cu_blocks(T * n, 256)), 256, 0, x, g, g_stride, n, T * n);
 }
@@ -131,7 +186,7 @@ void cu_rope(struct be *b, float *x, int64_t T, int64_t row_stride, int n_head, 
 {
     struct cu *c = cu_of(b);
     int64_t total = T * n_head * (r->n_rot / 2);
-    if (!CU_READY(c, total))
+    if (!cu_ready(c, total))
         return;
     cu_launch(c, "rope", rope, dim3(cu_blocks(total, 256)), 256, 0, x, row_stride, n_head, head_stride,
               r->n_rot / 2, r->interleaved, r->freq, r->mscale, pos, total);
@@ -150,7 +205,7 @@ void cu_copy_rows(struct be *b, float *y, int64_t y_stride, const float *x, int6
                   int64_t n)
 {
     struct cu *c = cu_of(b);
-    if (!CU_READY(c, T))
+    if (!cu_ready(c, T))
         return;
     cu_launch(c, "copy_rows", copy_rows, dim3((unsigned)T), 128, 0, y, y_stride, x, x_stride, nullptr, n);
 }
@@ -158,7 +213,7 @@ void cu_copy_rows(struct be *b, float *y, int64_t y_stride, const float *x, int6
 void cu_pick_rows(struct be *b, float *y, const float *x, const int32_t *rows, int64_t T, int64_t n)
 {
     struct cu *c = cu_of(b);
-    if (!CU_READY(c, T))
+    if (!cu_ready(c, T))
         return;
     cu_launch(c, "copy_rows", copy_rows, dim3((unsigned)T), 128, 0, y, n, x, n, rows, n);
 }

@@ -132,7 +132,8 @@ static void one_matmul(uint32_t type, int64_t n_in, int64_t n_out, int64_t T, do
     char what[128];
     snprintf(what, sizeof what, "%s [%lld x %lld] times %lld rows", ggml_type_name(type), (long long)n_in,
              (long long)n_out, (long long)T);
-    settle(what, dy, want, T * n_out, T <= CU_VEC_ROWS ? few : many);
+    bool floats = type == GT_F32 || type == GT_F16 || type == GT_BF16;
+    settle(what, dy, want, T * n_out, T <= (floats ? CU_VEC_ROWS : CU_CODED_ROWS) ? few : many);
 
     /* the rows themselves: exact but for one rounding */
     uint32_t ids[3] = {0, (uint32_t)(n_out - 1), (uint32_t)(n_out / 2)};
@@ -153,7 +154,7 @@ static void one_matmul(uint32_t type, int64_t n_in, int64_t n_out, int64_t T, do
 static void matmuls(void **state)
 {
     static const uint32_t types[] = {GT_Q8_0, GT_Q4_0, GT_Q4_K, GT_Q5_K, GT_Q6_K, GT_F32, GT_F16, GT_BF16};
-    static const int64_t rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 33, 64, 130};
+    static const int64_t rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 32, 33, 64, 130};
     for (size_t k = 0; k < sizeof types / sizeof types[0]; k++) {
         bool floats = types[k] == GT_F32 || types[k] == GT_F16 || types[k] == GT_BF16;
         bool small = types[k] == GT_Q8_0 || types[k] == GT_Q4_0 || floats;
@@ -167,7 +168,7 @@ static void matmuls(void **state)
     }
 }
 
-/* A row's result does not depend on its neighbours, as long as the number of rows stays on one side of CU_VEC_ROWS. */
+/* A row's result does not depend on its neighbours, as long as they are some or many (cu.h). */
 static void neighbours_change_nothing(void **state)
 {
     enum { N = 1024, OUT = 130 };
@@ -179,21 +180,28 @@ static void neighbours_change_nothing(void **state)
     must(be_upload(gpu, &dw, &w, 1, &err), &err);
     be_matmul(gpu, dy, &dw, dx, 8);
     float *eight = from_device(dy, 8 * OUT);
-    be_matmul(gpu, dy, &dw, dx + 3 * N, 1);
+    be_matmul(gpu, dy, &dw, dx, 4);
+    float *four = from_device(dy, 4 * OUT);
+    be_matmul(gpu, dy, &dw, dx + 2 * N, 1);
     float *one = from_device(dy, OUT);
-    assert_memory_equal(one, eight + 3 * OUT, OUT * sizeof *one);
+    assert_memory_equal(one, four + 2 * OUT, OUT * sizeof *one);
+    be_matmul(gpu, dy, &dw, dx + 3 * N, 29);
+    float *some = from_device(dy, 29 * OUT);
+    assert_memory_equal(some, eight + 3 * OUT, 5 * OUT * sizeof *some);
     be_matmul(gpu, dy, &dw, dx, 100);
     float *hundred = from_device(dy, 100 * OUT);
-    be_matmul(gpu, dy, &dw, dx + 40 * N, 9);
-    float *nine = from_device(dy, 9 * OUT);
-    assert_memory_equal(nine, hundred + 40 * OUT, 9 * OUT * sizeof *nine);
+    be_matmul(gpu, dy, &dw, dx + 40 * N, 50);
+    float *fifty = from_device(dy, 50 * OUT);
+    assert_memory_equal(fifty, hundred + 40 * OUT, 50 * OUT * sizeof *fifty);
     be_release(gpu, (void *)dw.data, 0);
     be_release(gpu, dx, 0);
     be_release(gpu, dy, 0);
     free(eight);
     free(one);
+    free(four);
+    free(some);
     free(hundred);
-    free(nine);
+    free(fifty);
     free(bytes);
     free(x);
 }
@@ -216,6 +224,54 @@ static void large_activations(void **state)
     be_release(gpu, dx, 0);
     free(bytes);
     free(x);
+}
+
+/* Codes that a norm or an activation leaves behind are those that the matmul would make; and they are not taken for those of what
+ * has been written there since. */
+static void codes_left_behind(void **state)
+{
+    enum { N = 640, OUT = 70 };
+    struct vt_err err;
+    struct be_weight dw;
+    uint8_t *bytes = random_weight(GT_Q8_0, N, OUT);
+    struct be_weight w = {.type = GT_Q8_0, .n_in = N, .n_out = OUT, .data = bytes};
+    float *g = rng_floats(N, 1), *dg = floats_to_device(g, N);
+    must(be_upload(gpu, &dw, &w, 1, &err), &err);
+    for (int64_t T = 1; T <= 33; T += 16) {
+        float *x = rng_floats(T * N, 1), *dx = floats_to_device(x, T * N), *dn = poisoned(T * N);
+        for (int round = 0; round < 3; round++) {
+            float *dy = poisoned(T * OUT), *again = poisoned(T * OUT);
+            be_rmsnorm(gpu, dn, dx, dg, T, N, 1e-6f);
+            if (round == 1)
+                be_silu_mul(gpu, dn, dx, T, N);
+            if (round == 2)
+                be_add(gpu, dn, dx, T, N);
+            be_matmul(gpu, dy, &dw, dn, T);
+            be_scale(gpu, dn, 1, T, N); /* forgets them */
+            be_matmul(gpu, again, &dw, dn, T);
+            settle("codes", dy, from_device(again, T * OUT), T * OUT, 0);
+            be_release(gpu, again, 0);
+        }
+        be_release(gpu, dx, 0);
+        be_release(gpu, dn, 0);
+        free(x);
+    }
+    /* what is not finite is seen */
+    float bad[2 * N] = {0}, *dbad, *dy = poisoned(2 * OUT);
+    bad[N + 5] = NAN;
+    dbad = floats_to_device(bad, 2 * N);
+    for (int64_t T = 1; T <= 2; T++) {
+        be_matmul(gpu, dy, &dw, dbad + (2 - T) * N, T);
+        float *y = from_device(dy, T * OUT);
+        assert_true(isnan(y[(T - 1) * OUT]));
+        free(y);
+    }
+    be_release(gpu, dbad, 0);
+    be_release(gpu, dy, 0);
+    be_release(gpu, dg, 0);
+    be_release(gpu, (void *)dw.data, 0);
+    free(g);
+    free(bytes);
 }
 
 /* ---- rows ---- */
@@ -593,6 +649,7 @@ int main(void)
         cmocka_unit_test(matmuls),
         cmocka_unit_test(neighbours_change_nothing),
         cmocka_unit_test(large_activations),
+        cmocka_unit_test(codes_left_behind),
         cmocka_unit_test(row_operations),
         cmocka_unit_test(rotary),
         cmocka_unit_test(moving_rows),

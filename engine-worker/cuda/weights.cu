@@ -113,7 +113,7 @@ static void place(struct cu *c, const struct cu_weight *to, const struct be_weig
     for (int i = 0; i < 4; i++)
         plane[i] = (uint8_t *)to->plane[i] + row[i] * row0;
     bool cut = cuts_of(w->type, &cuts);
-    if (!CU_READY(c, raw) ||
+    if (!cu_ready(c, (int64_t)raw) ||
         !cu_ok(c, cudaMemcpyAsync(cut ? staged : plane[0], w->data, raw, cudaMemcpyHostToDevice, c->stream),
                "upload"))
         return;
