@@ -181,15 +181,21 @@ def models(o, tmp):
 
 
 def tool_bench(path, *args):
-    p = subprocess.run([program('vitriol-tool'), 'bench', '-m', path, '-t', str(os.cpu_count()), '--json'] + list(args),
+    p = subprocess.run([program('vitriol-tool'), 'bench', '-m', path, '-t', str(os.cpu_count()), '--device', 'cpu', '--json'] + list(args),
                        env=clean_env(), capture_output=True, text=True, check=True)
     return json.loads(p.stdout)
 
 
 def bench_engine(o):
-    """Engine speed by itself, through vitriol-tool bench."""
+    """Engine speed by itself, through vitriol-tool bench. Large models get fewer cells and repeats: theirs take minutes."""
+    small = (('-n', '128', '-d', '0,2048', '-b', '1,4'),)
+    large = (('-n', '32', '-d', '0', '-b', '1,4', '--repeats', '3'), ('-n', '32', '-d', '2048', '-b', '1', '--repeats', '3'))
+    out = {}
     with tempfile.TemporaryDirectory(prefix='vtbench') as tmp:
-        return {label: tool_bench(path, '-p', '512', '-n', '128', '-d', '0,2048', '-b', '1,4') for label, path in models(o, tmp)}
+        for label, path in models(o, tmp):
+            cells = large if os.path.getsize(path) > 100 << 20 else small
+            out[label] = {'results': [x for c in cells for x in tool_bench(path, '-p', '512', *c)['results']]}
+    return out
 
 
 PEER_DEPTH = 2048
@@ -261,7 +267,7 @@ def render(r):
          '- load average at the start: ' + r['load'] + (' (other work ran beside it: read these figures as upper bounds of time)'
                                                       if float(r['load'].split()[0]) > 1 else ''), '']
     if 'engine' in r:
-        o += ['## Engine', '', '`vitriol-tool bench -p 512 -n 128 -d 0,2048 -b 1,4 -t CORES`: medians over repeats, tokens per second,'
+        o += ['## Engine', '', '`vitriol-tool bench -p 512 -n 128 -d 0,2048 -b 1,4 -t CORES` (`-n 32` for files over 100 MiB): medians over repeats, tokens per second,'
               ' all sequences together; depth is what is already in the window.', '',
               '| model | depth | sequences | prefill | decode |', '| --- | ---: | ---: | ---: | ---: |']
         for label, res in r['engine'].items():
