@@ -651,6 +651,22 @@ static int rows_from(struct answer *a, uint64_t op, uint64_t from)
     return n;
 }
 
+/* n frames: NNG 1.5.2 may wait for ever in closing a socket that is still being connected, or has frames unread. */
+static void read_all(struct vt_sock *s, int n)
+{
+    uint8_t *buf;
+    size_t len;
+    for (int i = 0; n > 0 && i < 5000; i++) {
+        if (vt_sock_recv(s, &buf, &len) == 1) {
+            vt_sock_msg_free(buf, len);
+            n--;
+        } else {
+            usleep(1000);
+        }
+    }
+    assert_int_equal(n, 0);
+}
+
 static void test_store_asked(void **state)
 {
     struct answer a;
@@ -704,8 +720,9 @@ static void test_store_asked(void **state)
     for (int i = 0; i < 8; i++)
         say(&a, store_ask(a.s, STORE_LIST, "", -1, &err), true, 9);
     assert_int_equal(rows_from(&a, op, 0), -VT_E_NOT_FOUND); /* its place was needed */
-    vt_sock_close(far);
+    read_all(far, 12);
     vt_sock_close(store->life);
+    vt_sock_close(far);
     store->life = NULL;
     vt_enc_fini(&store->enc);
     unlink(sock);
