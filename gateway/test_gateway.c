@@ -143,16 +143,12 @@ static void test_logprobs(void **state)
     boss_stop(&b);
 }
 
-static void test_tools_and_reasoning(void **state)
+/* What b.answer holds, streamed: the thought "hm", the text "Well." and a call of f. */
+static void expect_thought_text_call(struct boss *b)
 {
-    struct boss b;
     struct reply r = {0};
     struct told t;
-    boss_start(&b, NULL);
-    boss_engine_up(&b);
-    b.answer = "<think>\nhm</think>\n\nWell.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": "
-               "1}}\n</tool_call>";
-    http_call(&b, &r, "POST", "/v1/chat/completions", NULL,
+    http_call(b, &r, "POST", "/v1/chat/completions", NULL,
               "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"stream\":true,"
               "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]}");
     read_stream(&r, &t);
@@ -162,6 +158,16 @@ static void test_tools_and_reasoning(void **state)
     assert_string_equal(t.calls, "{\"a\": 1}");
     assert_string_equal(t.finish, "tool_calls");
     reply_free(&r);
+}
+
+static void test_tools_and_reasoning(void **state)
+{
+    struct boss b;
+    boss_start(&b, NULL);
+    boss_engine_up(&b);
+    b.answer = "<think>\nhm</think>\n\nWell.\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": "
+               "1}}\n</tool_call>";
+    expect_thought_text_call(&b);
     boss_stop(&b);
 }
 
@@ -181,16 +187,7 @@ static void test_harmony(void **state)
                "Well.<|end|>"
                "<|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{\"a\": "
                "1}<|call|>";
-    http_call(&b, &r, "POST", "/v1/chat/completions", NULL,
-              "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"stream\":true,"
-              "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}]}");
-    read_stream(&r, &t);
-    assert_string_equal(t.reasoning, "hm");
-    assert_string_equal(t.text, "Well.");
-    assert_string_equal(t.name, "f");
-    assert_string_equal(t.calls, "{\"a\": 1}");
-    assert_string_equal(t.finish, "tool_calls");
-    reply_free(&r);
+    expect_thought_text_call(&b);
     b.answer = "<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>final<|message|>Hello.";
     http_call(&b, &r, "POST", "/v1/chat/completions", NULL,
               "{\"messages\":[{\"role\":\"user\",\"content\":\"hi\"}],\"stream\":true,\"reasoning_format\":"

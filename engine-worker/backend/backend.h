@@ -79,7 +79,7 @@ int be_read(struct be *b, void *dst, const void *src, size_t bytes, struct vt_er
 int be_fetch(struct be *b, void *dst, const void *src, size_t bytes, struct vt_err *err);
 int be_sync(struct be *b, struct vt_err *err); /* waits for all that is queued */
 
-/* Memory of this process that be_read fills fastest, zeroed; for the CPU's backend any is. */
+/* Memory of this process that be_read fills fastest, zeroed; of a device's backend only. */
 int be_alloc_host(struct be *b, void **out, size_t bytes, struct vt_err *err);
 void be_release_host(struct be *b, void *p);
 
@@ -89,7 +89,7 @@ void be_release_host(struct be *b, void *p);
 bool be_begin(struct be *b, uint64_t key);
 void be_end(struct be *b, uint64_t key);
 
-/* A weight of n parts of one shape (w[0..n-1], of this process), as the backend wants it; its memory is be_release's, with
+/* Of a device's backend only: a weight of n parts of one shape (w[0..n-1], of this process), as it wants it; its memory is be_release's, with
  * the bytes that be_weight_bytes tells. VT_E_CAPABILITY: a type that this backend cannot read. */
 int be_upload(struct be *b, struct be_weight *out, const struct be_weight *w, int n, struct vt_err *err);
 size_t be_weight_bytes(const struct be *b, const struct be_weight *w, int n);

@@ -1,6 +1,5 @@
 #include "internal.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -47,17 +46,6 @@ static int cpu_sync(struct be *b, struct vt_err *err)
     return 0;
 }
 
-static int cpu_alloc_host(struct be *b, void **out, size_t bytes, struct vt_err *err)
-{
-    *out = calloc(1, bytes);
-    return *out != NULL ? 0 : vt_fail(err, VT_E_NOMEM, "out of memory for %zu bytes", bytes);
-}
-
-static void cpu_release_host(struct be *b, void *p)
-{
-    free(p);
-}
-
 /* Calls cost nothing here: nothing is recorded. */
 static bool cpu_begin(struct be *b, uint64_t key)
 {
@@ -66,30 +54,10 @@ static bool cpu_begin(struct be *b, uint64_t key)
 
 static void cpu_end(struct be *b, uint64_t key) {}
 
+#define CPU_ROW(name, args) .name = cpu_##name,
+
 static const struct be_ops cpu_ops = {
-    .matmul_n = cpu_matmul_n,
-    .get_rows = cpu_get_rows,
-    .copy_rows = cpu_copy_rows,
-    .pick_rows = cpu_pick_rows,
-    .rmsnorm = cpu_rmsnorm,
-    .add = cpu_add,
-    .silu_mul = cpu_silu_mul,
-    .gelu_mul = cpu_gelu_mul,
-    .add_bias = cpu_add_bias,
-    .scale = cpu_scale,
-    .softcap = cpu_softcap,
-    .row_gate = cpu_row_gate,
-    .sigmoid_gate = cpu_sigmoid_gate,
-    .rope = cpu_rope,
-    .kv_write = cpu_kv_write,
-    .attention = cpu_attention,
-    .delta_net = cpu_delta_net,
-    .moe_route = cpu_moe_route,
-    .moe_sort = cpu_moe_sort,
-    .moe_gather = cpu_moe_gather,
-    .moe_matmul = cpu_moe_matmul,
-    .moe_combine = cpu_moe_combine,
-    .reserve = cpu_reserve,
+    BE_COMPUTE(CPU_ROW).reserve = cpu_reserve,
     .alloc = cpu_alloc,
     .release = cpu_release,
     .write = cpu_copy,
@@ -98,8 +66,6 @@ static const struct be_ops cpu_ops = {
     .read = cpu_read,
     .fetch = cpu_read,
     .sync = cpu_sync,
-    .alloc_host = cpu_alloc_host,
-    .release_host = cpu_release_host,
     .begin = cpu_begin,
     .end = cpu_end,
 };

@@ -164,41 +164,11 @@ be_mm_fn be_ref_mm_f32, be_ref_mm_f16, be_ref_mm_bf16, be_ref_mm_coded;
 void be_ref_attn(const struct be_attn_tile *t);
 
 /* The operations on this processor, by the names of backend.h. */
-void cpu_matmul_n(struct be *b, float *const *y, const struct be_weight *const *w, int n, const float *x,
-                  int64_t T);
-void cpu_get_rows(struct be *b, float *out, const struct be_weight *w, const uint32_t *ids, int64_t T);
-void cpu_copy_rows(struct be *b, float *y, int64_t y_stride, const float *x, int64_t x_stride, int64_t T,
-                   int64_t n);
-void cpu_pick_rows(struct be *b, float *y, const float *x, const int32_t *rows, int64_t T, int64_t n);
-void cpu_rmsnorm(struct be *b, float *y, const float *x, const float *w, int64_t T, int64_t n, float eps);
-void cpu_add(struct be *b, float *y, const float *x, int64_t T, int64_t n);
-void cpu_silu_mul(struct be *b, float *g, const float *u, int64_t T, int64_t n);
-void cpu_gelu_mul(struct be *b, float *g, const float *u, int64_t T, int64_t n);
-void cpu_add_bias(struct be *b, float *y, const float *bias, int64_t T, int64_t n);
-void cpu_scale(struct be *b, float *x, float by, int64_t T, int64_t n);
-void cpu_softcap(struct be *b, float *x, float cap, int64_t T, int64_t n);
-void cpu_row_gate(struct be *b, float *x, const float *g, int64_t T, int64_t n);
-void cpu_sigmoid_gate(struct be *b, float *x, const float *g, int64_t g_stride, int64_t T, int64_t n);
-void cpu_rope(struct be *b, float *x, int64_t T, int64_t row_stride, int n_head, int64_t head_stride,
-              const struct be_rope *r, const int32_t *pos);
-void cpu_kv_write(struct be *b, const struct be_attn *a, const struct be_rows *rows, const float *k,
-                  const float *v);
-void cpu_attention(struct be *b, float *out, const float *q, const struct be_attn *a,
-                   const struct be_rows *rows);
-void cpu_delta_net(struct be *b, float *out, const struct be_delta *d, float *u, const float *z,
-                   const float *bt, const float *at, const struct be_delta_run *runs, int n_runs, int64_t T);
-void cpu_moe_route(struct be *b, int32_t *ids, float *w, const float *logits, const struct be_route *r,
-                   int64_t T);
-void cpu_moe_sort(struct be *b, int32_t *at, int64_t *first, const int32_t *ids, const struct be_route *r,
-                  int64_t T);
-void cpu_moe_gather(struct be *b, float *y, const float *x, const int32_t *at, const struct be_route *r,
-                    int64_t T, int64_t n);
-void cpu_moe_matmul(struct be *b, float *const *y, const struct be_weight *const *w, int n, const float *x,
-                    const int64_t *first, const struct be_route *r, int64_t T);
+#define CPU_DECLARE(name, args) void cpu_##name args;
+BE_COMPUTE(CPU_DECLARE)
+#undef CPU_DECLARE
 const struct be_ops *cpu_table(void);
 int cpu_reserve(struct be *b, int64_t max_rows, int64_t max_in, struct vt_err *err);
-void cpu_moe_combine(struct be *b, float *out, const float *y, const float *w, const int32_t *at,
-                     const struct be_route *r, int64_t T, int64_t n);
 
 struct be {
     const struct be_ops *ops;

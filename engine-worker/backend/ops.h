@@ -5,42 +5,50 @@
 
 #include "backend.h"
 
+/* What a backend computes, by the names of backend.h: OP(name, arguments). The table and each backend's functions come from
+ * here, so that none can lack one. */
+/* clang-format off */ /* it never settles on this list */
+#define BE_COMPUTE(OP) \
+    OP(matmul_n, (struct be *b, float *const *y, const struct be_weight *const *w, int n, const float *x, \
+        int64_t T)) \
+    OP(get_rows, (struct be *b, float *out, const struct be_weight *w, const uint32_t *ids, int64_t T)) \
+    OP(copy_rows, (struct be *b, float *y, int64_t y_stride, const float *x, int64_t x_stride, int64_t T, \
+        int64_t n)) \
+    OP(pick_rows, (struct be *b, float *y, const float *x, const int32_t *rows, int64_t T, int64_t n)) \
+    OP(rmsnorm, (struct be *b, float *y, const float *x, const float *w, int64_t T, int64_t n, float eps)) \
+    OP(add, (struct be *b, float *y, const float *x, int64_t T, int64_t n)) \
+    OP(silu_mul, (struct be *b, float *g, const float *u, int64_t T, int64_t n)) \
+    OP(gelu_mul, (struct be *b, float *g, const float *u, int64_t T, int64_t n)) \
+    OP(add_bias, (struct be *b, float *y, const float *bias, int64_t T, int64_t n)) \
+    OP(scale, (struct be *b, float *x, float by, int64_t T, int64_t n)) \
+    OP(softcap, (struct be *b, float *x, float cap, int64_t T, int64_t n)) \
+    OP(row_gate, (struct be *b, float *x, const float *g, int64_t T, int64_t n)) \
+    OP(sigmoid_gate, (struct be *b, float *x, const float *g, int64_t g_stride, int64_t T, int64_t n)) \
+    OP(rope, (struct be *b, float *x, int64_t T, int64_t row_stride, int n_head, int64_t head_stride, \
+        const struct be_rope *r, const int32_t *pos)) \
+    OP(kv_write, (struct be *b, const struct be_attn *a, const struct be_rows *rows, const float *k, \
+        const float *v)) \
+    OP(attention, (struct be *b, float *out, const float *q, const struct be_attn *a, \
+        const struct be_rows *rows)) \
+    OP(delta_net, (struct be *b, float *out, const struct be_delta *d, float *u, const float *z, \
+        const float *bt, const float *at, const struct be_delta_run *runs, int n_runs, int64_t T)) \
+    OP(moe_route, (struct be *b, int32_t *ids, float *w, const float *logits, const struct be_route *r, \
+        int64_t T)) \
+    OP(moe_sort, (struct be *b, int32_t *at, int64_t *first, const int32_t *ids, \
+        const struct be_route *r, int64_t T)) \
+    OP(moe_gather, (struct be *b, float *y, const float *x, const int32_t *at, const struct be_route *r, \
+        int64_t T, int64_t n)) \
+    OP(moe_matmul, (struct be *b, float *const *y, const struct be_weight *const *w, int n, \
+        const float *x, const int64_t *first, const struct be_route *r, int64_t T)) \
+    OP(moe_combine, (struct be *b, float *out, const float *y, const float *w, const int32_t *at, \
+        const struct be_route *r, int64_t T, int64_t n))
+/* clang-format on */
+
+#define BE_FIELD(op, args) void(*op) args;
+
 struct be_ops {
     const char *name; /* "cuda"; NULL: this processor */
-    void (*matmul_n)(struct be *b, float *const *y, const struct be_weight *const *w, int n, const float *x,
-                     int64_t T);
-    void (*get_rows)(struct be *b, float *out, const struct be_weight *w, const uint32_t *ids, int64_t T);
-    void (*copy_rows)(struct be *b, float *y, int64_t y_stride, const float *x, int64_t x_stride, int64_t T,
-                      int64_t n);
-    void (*pick_rows)(struct be *b, float *y, const float *x, const int32_t *rows, int64_t T, int64_t n);
-    void (*rmsnorm)(struct be *b, float *y, const float *x, const float *w, int64_t T, int64_t n, float eps);
-    void (*add)(struct be *b, float *y, const float *x, int64_t T, int64_t n);
-    void (*silu_mul)(struct be *b, float *g, const float *u, int64_t T, int64_t n);
-    void (*gelu_mul)(struct be *b, float *g, const float *u, int64_t T, int64_t n);
-    void (*add_bias)(struct be *b, float *y, const float *bias, int64_t T, int64_t n);
-    void (*scale)(struct be *b, float *x, float by, int64_t T, int64_t n);
-    void (*softcap)(struct be *b, float *x, float cap, int64_t T, int64_t n);
-    void (*row_gate)(struct be *b, float *x, const float *g, int64_t T, int64_t n);
-    void (*sigmoid_gate)(struct be *b, float *x, const float *g, int64_t g_stride, int64_t T, int64_t n);
-    void (*rope)(struct be *b, float *x, int64_t T, int64_t row_stride, int n_head, int64_t head_stride,
-                 const struct be_rope *r, const int32_t *pos);
-    void (*kv_write)(struct be *b, const struct be_attn *a, const struct be_rows *rows, const float *k,
-                     const float *v);
-    void (*attention)(struct be *b, float *out, const float *q, const struct be_attn *a,
-                      const struct be_rows *rows);
-    void (*delta_net)(struct be *b, float *out, const struct be_delta *d, float *u, const float *z,
-                      const float *bt, const float *at, const struct be_delta_run *runs, int n_runs,
-                      int64_t T);
-    void (*moe_route)(struct be *b, int32_t *ids, float *w, const float *logits, const struct be_route *r,
-                      int64_t T);
-    void (*moe_sort)(struct be *b, int32_t *at, int64_t *first, const int32_t *ids, const struct be_route *r,
-                     int64_t T);
-    void (*moe_gather)(struct be *b, float *y, const float *x, const int32_t *at, const struct be_route *r,
-                       int64_t T, int64_t n);
-    void (*moe_matmul)(struct be *b, float *const *y, const struct be_weight *const *w, int n, const float *x,
-                       const int64_t *first, const struct be_route *r, int64_t T);
-    void (*moe_combine)(struct be *b, float *out, const float *y, const float *w, const int32_t *at,
-                        const struct be_route *r, int64_t T, int64_t n);
+    BE_COMPUTE(BE_FIELD)
     int (*reserve)(struct be *b, int64_t max_rows, int64_t max_in, struct vt_err *err);
     int (*alloc)(struct be *b, void **out, size_t bytes, struct vt_err *err);
     void (*release)(struct be *b, void *p, size_t bytes);

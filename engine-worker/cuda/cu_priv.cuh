@@ -133,39 +133,9 @@ static __device__ inline float cu_block_sum(float v)
 }
 
 /* The operations, by the names of backend.h. */
-void cu_matmul_n(struct be *b, float *const *y, const struct be_weight *const *w, int n, const float *x,
-                 int64_t T);
-void cu_get_rows(struct be *b, float *out, const struct be_weight *w, const uint32_t *ids, int64_t T);
-void cu_copy_rows(struct be *b, float *y, int64_t y_stride, const float *x, int64_t x_stride, int64_t T,
-                  int64_t n);
-void cu_pick_rows(struct be *b, float *y, const float *x, const int32_t *rows, int64_t T, int64_t n);
-void cu_rmsnorm(struct be *b, float *y, const float *x, const float *w, int64_t T, int64_t n, float eps);
-void cu_add(struct be *b, float *y, const float *x, int64_t T, int64_t n);
-void cu_silu_mul(struct be *b, float *g, const float *u, int64_t T, int64_t n);
-void cu_gelu_mul(struct be *b, float *g, const float *u, int64_t T, int64_t n);
-void cu_add_bias(struct be *b, float *y, const float *bias, int64_t T, int64_t n);
-void cu_scale(struct be *b, float *x, float by, int64_t T, int64_t n);
-void cu_softcap(struct be *b, float *x, float cap, int64_t T, int64_t n);
-void cu_row_gate(struct be *b, float *x, const float *g, int64_t T, int64_t n);
-void cu_sigmoid_gate(struct be *b, float *x, const float *g, int64_t g_stride, int64_t T, int64_t n);
-void cu_rope(struct be *b, float *x, int64_t T, int64_t row_stride, int n_head, int64_t head_stride,
-             const struct be_rope *r, const int32_t *pos);
-void cu_kv_write(struct be *b, const struct be_attn *a, const struct be_rows *rows, const float *k,
-                 const float *v);
-void cu_attention(struct be *b, float *out, const float *q, const struct be_attn *a,
-                  const struct be_rows *rows);
-void cu_delta_net(struct be *b, float *out, const struct be_delta *d, float *u, const float *z,
-                  const float *bt, const float *at, const struct be_delta_run *runs, int n_runs, int64_t T);
-void cu_moe_route(struct be *b, int32_t *ids, float *w, const float *logits, const struct be_route *r,
-                  int64_t T);
-void cu_moe_sort(struct be *b, int32_t *at, int64_t *first, const int32_t *ids, const struct be_route *r,
-                 int64_t T);
-void cu_moe_gather(struct be *b, float *y, const float *x, const int32_t *at, const struct be_route *r,
-                   int64_t T, int64_t n);
-void cu_moe_matmul(struct be *b, float *const *y, const struct be_weight *const *w, int n, const float *x,
-                   const int64_t *first, const struct be_route *r, int64_t T);
-void cu_moe_combine(struct be *b, float *out, const float *y, const float *w, const int32_t *at,
-                    const struct be_route *r, int64_t T, int64_t n);
+#define CU_DECLARE(name, args) void cu_##name args;
+BE_COMPUTE(CU_DECLARE)
+#undef CU_DECLARE
 int cu_upload(struct be *b, struct be_weight *out, const struct be_weight *w, int n, struct vt_err *err);
 size_t cu_weight_bytes(const struct be *b, const struct be_weight *w, int n);
 /* Attention of many rows (flash.cu); false: not of this shape, or too few. */

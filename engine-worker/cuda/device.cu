@@ -197,28 +197,9 @@ static struct be_ops table()
 {
     struct be_ops o = {};
     o.name = "cuda";
-    o.matmul_n = cu_matmul_n;
-    o.get_rows = cu_get_rows;
-    o.copy_rows = cu_copy_rows;
-    o.pick_rows = cu_pick_rows;
-    o.rmsnorm = cu_rmsnorm;
-    o.add = cu_add;
-    o.silu_mul = cu_silu_mul;
-    o.gelu_mul = cu_gelu_mul;
-    o.add_bias = cu_add_bias;
-    o.scale = cu_scale;
-    o.softcap = cu_softcap;
-    o.row_gate = cu_row_gate;
-    o.sigmoid_gate = cu_sigmoid_gate;
-    o.rope = cu_rope;
-    o.kv_write = cu_kv_write;
-    o.attention = cu_attention;
-    o.delta_net = cu_delta_net;
-    o.moe_route = cu_moe_route;
-    o.moe_sort = cu_moe_sort;
-    o.moe_gather = cu_moe_gather;
-    o.moe_matmul = cu_moe_matmul;
-    o.moe_combine = cu_moe_combine;
+#define CU_SET(name, args) o.name = cu_##name;
+    BE_COMPUTE(CU_SET)
+#undef CU_SET
     o.reserve = cu_reserve;
     o.alloc = cu_alloc;
     o.release = cu_release;

@@ -123,8 +123,8 @@ static __device__ __forceinline__ void add_values(float o[D / 8][4], const float
 
 /* Scores to weights, with the largest score and the sum of two rows kept; the output so far is brought to the new scale. */
 template <int D>
-static __device__ __forceinline__ void soften(float s[TILE / 8][4], float o[D / 8][4], float max[2],
-                                              float sum[2])
+static __device__ __forceinline__ void online_softmax(float s[TILE / 8][4], float o[D / 8][4], float max[2],
+                                                      float sum[2])
 {
 #pragma unroll
     for (int h = 0; h < 2; h++) { /* row lane / 4, and 8 rows on */
@@ -193,7 +193,7 @@ __global__ void __launch_bounds__(THREADS)
                 float x = a.softcap > 0 ? a.softcap * tanhf(s[j][k] / a.softcap) : s[j][k];
                 s[j][k] = seen ? x : -INFINITY;
             }
-        soften<D>(s, o, max, sum);
+        online_softmax<D>(s, o, max, sum);
         add_values<D>(o, s, vs);
     }
 #pragma unroll

@@ -122,7 +122,8 @@ static __device__ __forceinline__ void dots(float *y, int64_t n_out, const struc
 }
 
 /* Calls a row of weights into the cache: nobody writes it, so that it may be asked for before the kernel ahead has ended. */
-template <uint32_t TYPE> static __device__ __forceinline__ void warm(const struct cu_weight &w, int64_t row)
+template <uint32_t TYPE>
+static __device__ __forceinline__ void prefetch_row(const struct cu_weight &w, int64_t row)
 {
     constexpr int bytes = TYPE == GT_F32    ? 1024
                           : TYPE == GT_F16  ? 512
@@ -138,13 +139,13 @@ template <uint32_t TYPE> static __device__ __forceinline__ void warm(const struc
 }
 
 template <uint32_t TYPE, bool QUANT, int T>
-__global__ void __launch_bounds__(128) vec(struct many m, struct acts a)
+__global__ void __launch_bounds__(128) gemv(struct many m, struct acts a)
 {
     int64_t row;
     int i = weight_of(m, &row);
     const struct cu_weight &w = m.w[i];
     if (row < w.n_out)
-        warm<TYPE>(w, row);
+        prefetch_row<TYPE>(w, row);
     cu_wait();
     if (row < w.n_out)
         dots<TYPE, QUANT, T>(m.y[i], w.n_out, w, row, row, a);
@@ -153,7 +154,7 @@ __global__ void __launch_bounds__(128) vec(struct many m, struct acts a)
 /* The same for experts, a block for each row of x: blockIdx.y in the order of the experts. */
 template <uint32_t TYPE, bool QUANT>
 __global__ void __launch_bounds__(128)
-    vec_experts(struct many m, struct acts a, const int64_t *first, int n_expert)
+    gemv_experts(struct many m, struct acts a, const int64_t *first, int n_expert)
 {
     cu_wait();
     int64_t row, pair = blockIdx.y;
@@ -219,7 +220,7 @@ static __device__ __forceinline__ void add_group(float *sum, const struct piece<
 
 /* TILES: of eight tokens. */
 template <uint32_t TYPE, int TILES>
-__global__ void __launch_bounds__(32 * MMA_WARPS) some(struct many m, struct codes x, int T)
+__global__ void __launch_bounds__(32 * MMA_WARPS) skinny_gemm(struct many m, struct codes x, int T)
 {
     __shared__ float part[MMA_WARPS][TILES * 8][MMA_ROWS + 1];
     int i = 0, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -433,37 +434,37 @@ struct call {
     int64_t n_in, T;
     const int64_t *first;
     int n_expert;
-    enum { VEC, SOME, TILES_OF_X } way;
+    enum { GEMV, SKINNY, TILED } way;
 };
 
 /* Few tokens: every warp a row. Some: int8 tensor cores, where there are any. */
 static void choose(const struct cu *c, struct call *k, int64_t T, bool quant)
 {
-    bool some = quant && !k->first && c->sm >= 80;
-    if (T <= (some ? CU_LANE_ROWS : CU_VEC_ROWS))
-        k->way = call::VEC;
+    bool int8_mma = quant && !k->first && c->sm >= 80;
+    if (T <= (int8_mma ? CU_LANE_ROWS : CU_VEC_ROWS))
+        k->way = call::GEMV;
     else
-        k->way = some && T <= CU_CODED_ROWS ? call::SOME : call::TILES_OF_X;
+        k->way = int8_mma && T <= CU_CODED_ROWS ? call::SKINNY : call::TILED;
 }
 
 template <uint32_t TYPE, bool QUANT>
-static void launch_vec(struct cu *c, const struct call *k, const struct many *m, unsigned blocks)
+static void launch_gemv(struct cu *c, const struct call *k, const struct many *m, unsigned blocks)
 {
     struct acts a = {k->x, cu_codes(c)};
     if (k->first) {
-        cu_launch(c, "vec_experts", vec_experts<TYPE, QUANT>, dim3(blocks, (unsigned)k->T), 128, 0, *m, a,
+        cu_launch(c, "gemv_experts", gemv_experts<TYPE, QUANT>, dim3(blocks, (unsigned)k->T), 128, 0, *m, a,
                   k->first, k->n_expert);
         return;
     }
     switch (k->T) {
-    case 1: cu_launch(c, "vec", vec<TYPE, QUANT, 1>, dim3(blocks), 128, 0, *m, a); break;
-    case 2: cu_launch(c, "vec", vec<TYPE, QUANT, 2>, dim3(blocks), 128, 0, *m, a); break;
-    case 3: cu_launch(c, "vec", vec<TYPE, QUANT, 3>, dim3(blocks), 128, 0, *m, a); break;
-    case 4: cu_launch(c, "vec", vec<TYPE, QUANT, 4>, dim3(blocks), 128, 0, *m, a); break;
-    case 5: cu_launch(c, "vec", vec<TYPE, QUANT, 5>, dim3(blocks), 128, 0, *m, a); break;
-    case 6: cu_launch(c, "vec", vec<TYPE, QUANT, 6>, dim3(blocks), 128, 0, *m, a); break;
-    case 7: cu_launch(c, "vec", vec<TYPE, QUANT, 7>, dim3(blocks), 128, 0, *m, a); break;
-    default: cu_launch(c, "vec", vec<TYPE, QUANT, 8>, dim3(blocks), 128, 0, *m, a); break;
+    case 1: cu_launch(c, "gemv", gemv<TYPE, QUANT, 1>, dim3(blocks), 128, 0, *m, a); break;
+    case 2: cu_launch(c, "gemv", gemv<TYPE, QUANT, 2>, dim3(blocks), 128, 0, *m, a); break;
+    case 3: cu_launch(c, "gemv", gemv<TYPE, QUANT, 3>, dim3(blocks), 128, 0, *m, a); break;
+    case 4: cu_launch(c, "gemv", gemv<TYPE, QUANT, 4>, dim3(blocks), 128, 0, *m, a); break;
+    case 5: cu_launch(c, "gemv", gemv<TYPE, QUANT, 5>, dim3(blocks), 128, 0, *m, a); break;
+    case 6: cu_launch(c, "gemv", gemv<TYPE, QUANT, 6>, dim3(blocks), 128, 0, *m, a); break;
+    case 7: cu_launch(c, "gemv", gemv<TYPE, QUANT, 7>, dim3(blocks), 128, 0, *m, a); break;
+    default: cu_launch(c, "gemv", gemv<TYPE, QUANT, 8>, dim3(blocks), 128, 0, *m, a); break;
     }
 }
 
@@ -486,15 +487,18 @@ static void launch_tiles(struct cu *c, const struct call *k, const struct cu_wei
 }
 
 template <uint32_t TYPE>
-static void launch_some(struct cu *c, const struct call *k, const struct many *m, unsigned blocks)
+static void launch_skinny(struct cu *c, const struct call *k, const struct many *m, unsigned blocks)
 {
     int T = (int)k->T;
     if (T <= 8)
-        cu_launch(c, "some", some<TYPE, 1>, dim3(blocks), 32 * MMA_WARPS, 0, *m, cu_codes(c), T);
+        cu_launch(c, "skinny_gemm", skinny_gemm<TYPE, 1>, dim3(blocks), 32 * MMA_WARPS, 0, *m, cu_codes(c),
+                  T);
     else if (T <= 16)
-        cu_launch(c, "some", some<TYPE, 2>, dim3(blocks), 32 * MMA_WARPS, 0, *m, cu_codes(c), T);
+        cu_launch(c, "skinny_gemm", skinny_gemm<TYPE, 2>, dim3(blocks), 32 * MMA_WARPS, 0, *m, cu_codes(c),
+                  T);
     else
-        cu_launch(c, "some", some<TYPE, 4>, dim3(blocks), 32 * MMA_WARPS, 0, *m, cu_codes(c), T);
+        cu_launch(c, "skinny_gemm", skinny_gemm<TYPE, 4>, dim3(blocks), 32 * MMA_WARPS, 0, *m, cu_codes(c),
+                  T);
 }
 
 /* First blocks of n weights, whose blocks take `rows` rows. Returns how many there are in all. */
@@ -509,13 +513,13 @@ static unsigned share_out(struct many *m, int n, int rows)
 template <uint32_t TYPE, bool QUANT>
 static void launch(struct cu *c, const struct call *k, struct many *m, int n)
 {
-    if (k->way == call::VEC) {
-        launch_vec<TYPE, QUANT>(c, k, m, share_out(m, n, 4));
+    if (k->way == call::GEMV) {
+        launch_gemv<TYPE, QUANT>(c, k, m, share_out(m, n, 4));
         return;
     }
     if constexpr (QUANT)
-        if (k->way == call::SOME) {
-            launch_some<TYPE>(c, k, m, share_out(m, n, MMA_ROWS));
+        if (k->way == call::SKINNY) {
+            launch_skinny<TYPE>(c, k, m, share_out(m, n, MMA_ROWS));
             return;
         }
     for (int i = 0; i < n; i++)
@@ -539,7 +543,7 @@ static void launch_type(struct cu *c, const struct call *k, struct many *m, int 
 /* The activations in the form that the weights read. */
 static void prepare(struct cu *c, const struct call *k, const float *coded, bool quant)
 {
-    if (k->way == call::TILES_OF_X) {
+    if (k->way == call::TILED) {
         cu_launch(c, "half_rows", half_rows, dim3((unsigned)k->T), 256, 0, c->xh, c->xn, k->x, k->n_in,
                   half_stride(k->n_in));
         c->coded = coded; /* they are still those */
@@ -580,7 +584,7 @@ static void matmul(struct cu *c, struct call *k, int64_t T, float *const *y, con
 void cu_matmul_n(struct be *b, float *const *y, const struct be_weight *const *w, int n, const float *x,
                  int64_t T)
 {
-    struct call k = {x, w[0]->n_in, T, NULL, 0, call::VEC};
+    struct call k = {x, w[0]->n_in, T, NULL, 0, call::GEMV};
     matmul(cu_of(b), &k, T, y, w, n, 1);
 }
 
@@ -588,7 +592,7 @@ void cu_matmul_n(struct be *b, float *const *y, const struct be_weight *const *w
 void cu_moe_matmul(struct be *b, float *const *y, const struct be_weight *const *w, int n, const float *x,
                    const int64_t *first, const struct be_route *r, int64_t T)
 {
-    struct call k = {x, w[0]->n_in, T * r->n_used, first, r->n_expert, call::VEC};
+    struct call k = {x, w[0]->n_in, T * r->n_used, first, r->n_expert, call::GEMV};
     matmul(cu_of(b), &k, T, y, w, n, r->n_expert);
 }
 

@@ -72,7 +72,7 @@ void cu_rmsnorm(struct be *b, float *y, const float *x, const float *w, int64_t 
 enum { ADD, BIAS, SCALE, CAP, SILU, GELU, ROW_GATE };
 
 template <int OP, bool CODES>
-__global__ void each_value(float *y, const float *x, float by, int64_t n, int64_t total, struct codes codes)
+__global__ void elementwise(float *y, const float *x, float by, int64_t n, int64_t total, struct codes codes)
 {
     cu_wait();
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
@@ -100,11 +100,11 @@ template <int OP> static void each(struct be *b, float *y, const float *x, float
         return;
     dim3 grid(cu_blocks(T * n, 256));
     if ((OP == SILU || OP == GELU) && cu_codable(T, n) && n <= c->max_in && T <= c->max_rows) {
-        cu_launch(c, "each_value", each_value<OP, true>, grid, 256, 0, y, x, by, n, T * n, cu_codes(c));
+        cu_launch(c, "elementwise", elementwise<OP, true>, grid, 256, 0, y, x, by, n, T * n, cu_codes(c));
         cu_coded(c, y, T, n);
         return;
     }
-    cu_launch(c, "each_value", each_value<OP, false>, grid, 256, 0, y, x, by, n, T * n, cu_codes(c));
+    cu_launch(c, "elementwise", elementwise<OP, false>, grid, 256, 0, y, x, by, n, T * n, cu_codes(c));
 }
 
 void cu_add(struct be *b, float *y, const float *x, int64_t T, int64_t n)

@@ -12,8 +12,8 @@ struct piece {
 };
 
 struct upload {
-    struct be *be; /* NULL: only counting */
-    const struct be *plan_for;
+    struct be *be; /* borrowed */
+    bool plan;     /* only counting */
     struct model m;
     struct piece *pieces;
     size_t n, cap;
@@ -59,7 +59,7 @@ static int vector(struct upload *u, const float **v, int64_t n)
     if (!p) {
         if (!(p = add(u, *v, bytes)))
             return -1;
-        if (u->be) {
+        if (!u->plan) {
             if (be_alloc(u->be, &p->dev, bytes, u->err) < 0)
                 return -1;
             be_write(u->be, p->dev, *v, bytes);
@@ -72,7 +72,7 @@ static int vector(struct upload *u, const float **v, int64_t n)
 static int move(struct upload *u, struct piece *p, const struct be_weight *host, int n)
 {
     struct be_weight dev;
-    if (!u->be)
+    if (u->plan)
         return 0;
     if (be_upload(u->be, &dev, host, n, u->err) < 0)
         return -1;
@@ -90,7 +90,7 @@ static int weights(struct upload *u, struct be_weight *w, const struct be_weight
         return 0;
     const void *data = host->data;
     struct piece *p = find(u, data);
-    if (!p && (!(p = add(u, data, be_weight_bytes(u->plan_for, host, n))) || move(u, p, host, n) < 0))
+    if (!p && (!(p = add(u, data, be_weight_bytes(u->be, host, n))) || move(u, p, host, n) < 0))
         return -1;
     w->data = p->dev;
     return 0;
@@ -222,7 +222,7 @@ int upload_new(struct upload **out, const struct model *m, struct be *be, upload
     struct upload *u = calloc(1, sizeof *u);
     if (!u)
         return vt_fail(err, VT_E_NOMEM, "out of memory for the upload");
-    *u = (struct upload){.be = be, .plan_for = be, .progress = progress, .arg = arg, .err = err};
+    *u = (struct upload){.be = be, .progress = progress, .arg = arg, .err = err};
     if (take(u, m) < 0 || be_sync(be, err) < 0) {
         upload_free(u);
         return -1;
@@ -235,7 +235,7 @@ void upload_free(struct upload *u)
 {
     if (!u)
         return;
-    for (size_t i = 0; u->be && i < u->n; i++)
+    for (size_t i = 0; !u->plan && i < u->n; i++)
         be_release(u->be, u->pieces[i].dev, u->pieces[i].bytes);
     for (int i = 0; u->m.layers && i < u->m.n_layer; i++)
         free((void *)(uintptr_t)u->m.layers[i].ffn.experts);
@@ -257,13 +257,13 @@ uint64_t upload_bytes(const struct upload *u)
     return u->bytes;
 }
 
-uint64_t upload_plan(const struct model *m, const struct be *be)
+uint64_t upload_plan(const struct model *m, struct be *be)
 {
     struct vt_err err;
     struct upload *u = calloc(1, sizeof *u);
     uint64_t bytes = 0;
     if (u) {
-        *u = (struct upload){.plan_for = be, .err = &err};
+        *u = (struct upload){.be = be, .plan = true, .err = &err};
         if (take(u, m) == 0)
             bytes = u->bytes;
     }

@@ -17,6 +17,6 @@ void upload_free(struct upload *u); /* NULL is fine */
 const struct model *upload_model(const struct upload *u);
 uint64_t upload_bytes(const struct upload *u); /* taken */
 /* What upload_new will take. */
-uint64_t upload_plan(const struct model *m, const struct be *be);
+uint64_t upload_plan(const struct model *m, struct be *be);
 
 #endif

@@ -76,7 +76,6 @@ static int load_model(struct eng *e, const struct eng_config *c, struct vt_err *
                        "are needed",
                        c->model_path, tok_n_vocab(e->tok), e->model->n_vocab);
     e->n_eog = tok_eog_ids(e->tok, &e->eog);
-    touch_weights(e, c);
     return make_constraints(e, err);
 }
 
@@ -186,6 +185,8 @@ static int make_resident(struct eng *e, const struct eng_config *c, struct vt_er
         return -1;
     e->be = e->resident.be;
     e->pool = e->resident.pool;
+    if (!e->resident.up) /* an upload has read them all */
+        touch_weights(e, c);
     return 0;
 }
 
