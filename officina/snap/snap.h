@@ -1,0 +1,46 @@
+/* Snapshots and rewind: what the program expects of them (section "Rewind" of docs/OFFICINA.md).
+ *
+ * A shadow git repository in the state folder, one for each project root. Git runs as a child with fixed arguments and
+ * a cleaned environment; results are events: EV_SNAP, EV_REWIND_PLAN, EV_REWIND_DONE, EV_DIFF, EV_GIT, EV_TOUCHED. One
+ * operation at a time, the others wait in order. Runs in the program's thread and never blocks it. */
+#ifndef OFF_SNAP_H
+#define OFF_SNAP_H
+
+#include "core/event.h"
+#include "err.h"
+
+#include <poll.h>
+
+struct snap_turn { /* what of a turn matters here; strings may be NULL */
+    const char *key, *tree_user, *tree_before, *tree_after;
+};
+
+struct snap_options {
+    const char *root, *home, *session;
+    event_sink sink;
+    void *arg;
+};
+
+struct snap;
+
+/* Completes a restore that a death broke off (journal in the state folder). */
+struct snap *snap_open(const struct snap_options *o, struct vt_err *err);
+void snap_close(struct snap *s);
+void snap_session(struct snap *s, const char *session);
+/* A path that a file tool is about to write: covered even when ignored. */
+void snap_cover(struct snap *s, const char *path);
+void snap_take(struct snap *s, size_t turn, enum snap_when when);
+/* turns: from the one to go back before up to the newest. */
+void snap_plan(struct snap *s, size_t turn, const struct snap_turn *turns, size_t n);
+void snap_restore(struct snap *s, size_t turn, const struct snap_turn *turns, size_t n);
+void snap_redo(struct snap *s);
+/* What the turns changed, as whole files before and after. title: for the sheet. */
+void snap_diff(struct snap *s, const char *title, const struct snap_turn *turns, size_t n);
+/* Branch and counts of the user's own repository, for the panel → EV_GIT. */
+void snap_look(struct snap *s);
+
+size_t snap_poll(struct snap *s, struct pollfd *fds, size_t max);
+int snap_timeout(const struct snap *s);
+void snap_work(struct snap *s, const struct pollfd *fds, size_t n);
+
+#endif
