@@ -2,6 +2,7 @@
 #include "cands.h"
 #include "dry.h"
 #include "ends.h"
+#include "score.h"
 #include "steps.h"
 
 #include <math.h>
@@ -207,28 +208,10 @@ static uint32_t choose(struct cands *c, const struct sampler_ask *a, double *sta
 
 /* ---- log-probabilities ---- */
 
-static double log_sum_exp(const float *x, uint32_t n)
+static void tell_before(const struct cands *c, const struct sampler_ask *a, struct sampler_got *g)
 {
-    float max = x[0];
-    for (uint32_t i = 1; i < n; i++)
-        max = x[i] > max ? x[i] : max;
-    double sum = 0;
-    for (uint32_t i = 0; i < n; i++)
-        sum += exp((double)x[i] - (double)max);
-    return (double)max + log(sum);
-}
-
-static void tell_before(struct cands *c, const struct sampler_ask *a, struct sampler_got *g)
-{
-    double lse = log_sum_exp(a->logits, c->n_vocab);
-    g->logprob = (float)((double)a->logits[g->id] - lse);
     g->n_top = a->n_top < c->n_vocab ? a->n_top : c->n_vocab;
-    if (g->n_top == 0)
-        return;
-    cands_load(c, a->logits);
-    cands_sort(c, g->n_top);
-    for (unsigned i = 0; i < g->n_top; i++)
-        g->top[i] = (struct sampler_top){c->c[i].id, (float)((double)c->c[i].logit - lse)};
+    g->logprob = score_row(a->logits, c->n_vocab, g->id, g->top, g->n_top);
 }
 
 /* Of the list that the draw saw. Sorting keeps logits and probabilities in step, since both have the same order. */
@@ -246,9 +229,8 @@ static void tell_after(struct cands *c, uint32_t chosen, const struct sampler_as
 enum sampler_rc sampler_pick(struct sampler *s, const struct sampler_ask *a, struct sampler_got *g)
 {
     struct cands *c = &s->cands;
-    for (uint32_t i = 0; i < c->n_vocab; i++)
-        if (!isfinite(a->logits[i]))
-            return SAMPLER_NOT_FINITE;
+    if (!score_finite(a->logits, c->n_vocab))
+        return SAMPLER_NOT_FINITE;
     cands_load(c, a->logits);
     apply_bias(c, a->p);
     if (a->mask)

@@ -146,9 +146,11 @@ static int make_batch(struct eng *e, struct vt_err *err)
     e->runs = calloc(e->n_slots, sizeof *e->runs);
     e->run_slots = calloc(e->n_slots, sizeof *e->run_slots);
     e->todo = calloc(e->n_slots, sizeof *e->todo);
-    if (!e->ids || !e->want || !e->runs || !e->run_slots || !e->todo)
+    e->scores = calloc(SCORE_ROWS, sizeof *e->scores);
+    if (!e->ids || !e->want || !e->runs || !e->run_slots || !e->todo || !e->scores)
         return vt_fail(err, VT_E_NOMEM, "out of memory for a batch of %lld rows", (long long)rows);
-    return fw_new(&e->fw, e->resident.m, e->be, e->kv, e->win, rows, (int)e->n_slots, e->n_slots, err);
+    return fw_new(&e->fw, e->resident.m, e->be, e->kv, e->win, rows, (int)e->n_slots, e->n_slots + SCORE_ROWS,
+                  err);
 }
 
 static uint64_t kv_planned(const struct eng *e, const struct eng_config *c)
@@ -177,7 +179,7 @@ static int make_resident(struct eng *e, const struct eng_config *c, struct vt_er
         .threads = c->threads,
         .simd = c->simd,
         .more = kv_planned(e, c) + (c->slots + 1) * e->model->state_floats * sizeof(float) +
-                fw_plan(e->model, rows, c->slots),
+                fw_plan(e->model, rows, c->slots + SCORE_ROWS),
         .progress = uploaded,
         .arg = (void *)(uintptr_t)c,
     };
@@ -255,6 +257,7 @@ static void engine_free(struct eng *e)
     free(e->runs);
     free(e->run_slots);
     free(e->todo);
+    free(e->scores);
     free(e->layout);
     fw_free(e->fw);
     kv_free(e->kv);

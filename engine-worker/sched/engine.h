@@ -25,6 +25,10 @@ struct eng_request {
     size_t n_ids;
     const uint32_t *emitted; /* resume: ids already sent to the client */
     size_t n_emitted;
+    /* The output begins with these ids whatever the sampler would say; they are told like the others, with their
+     * log-probabilities. `emitted`, as far as it goes, begins with them, too. Neither stop ids nor the grammar look at them. */
+    const uint32_t *forced;
+    size_t n_forced;
     uint32_t max_new;         /* counted from the first emitted id; 0: evaluate the prompt only */
     const uint32_t *stop_ids; /* end the sequence, beside the model's own */
     size_t n_stop_ids;
@@ -49,7 +53,8 @@ enum eng_done {
 };
 
 struct eng_usage {
-    uint32_t prompt, reused, generated; /* generated counts the ids that a resume brought along */
+    uint32_t prompt, reused,
+        generated; /* forced ids are of the prompt; generated counts the ids that a resume brought along */
     uint64_t queue_us, prefill_us, decode_us;
 };
 

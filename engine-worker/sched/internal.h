@@ -20,6 +20,7 @@
 #define TENANT_MAX   64
 #define NUMERICS     1 /* revision: goes up whenever a change of ours changes KV values */
 #define LOGPROBS_MAX 255
+#define SCORE_ROWS   32 /* forced ids that a step can tell the log-probabilities of: a row of logits each */
 
 struct request {
     uint64_t handle;
@@ -27,8 +28,8 @@ struct request {
     char tenant[TENANT_MAX + 1];
     uint8_t root[KV_NAME];
     int32_t want_slot;
-    uint32_t *items; /* prompt, then output */
-    uint32_t n_items, cap_items, n_prompt;
+    uint32_t *items; /* prompt, then output, forced ids that have not been told yet included */
+    uint32_t n_items, cap_items, n_prompt, n_forced;
     uint32_t n_emitted, n_resumed; /* output so far; the part of it that came with the request */
     uint32_t max_new, credit;
     uint32_t *stop_ids;
@@ -58,6 +59,14 @@ struct pick { /* what sampling of one slot gave */
     enum sampler_rc rc;
     struct sampler_got got;
     struct token_mask mask; /* of a request with a grammar */
+    struct sampler_top top[LOGPROBS_MAX];
+};
+
+struct score { /* of a forced id */
+    struct slot *slot;
+    const float *logits;
+    bool finite;
+    float logprob;
     struct sampler_top top[LOGPROBS_MAX];
 };
 
@@ -107,7 +116,8 @@ struct eng {
     uint8_t *want;
     struct fw_run *runs;
     struct slot **run_slots, **todo;
-    int64_t n_rows, n_prefill_rows;
+    struct score *scores; /* [SCORE_ROWS] */
+    int64_t n_rows, n_prefill_rows, n_scores;
     int n_runs;
 
     struct kv_seq canary; /* pages of its own, never shared */
@@ -130,6 +140,10 @@ int request_append(struct request *r, uint32_t id);
 /* true when the output as it stands ends the request; tells why. */
 bool request_over(const struct eng *e, const struct request *r, enum eng_done *why);
 void request_usage(const struct eng *e, const struct request *r, struct eng_usage *u);
+/* Output that a sampler has made. */
+uint32_t request_made(const struct request *r);
+/* Forced ids that have not been told. */
+uint32_t request_untold(const struct request *r);
 void engine_submit(struct eng *e, const struct eng_request *q);
 void engine_cancel(struct eng *e, uint64_t handle);
 void engine_credit(struct eng *e, uint64_t handle, uint32_t add);

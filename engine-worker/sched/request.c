@@ -41,12 +41,20 @@ static int check(const struct eng *e, const struct eng_request *q, struct vt_err
     if (q->n_emitted > e->window - q->n_ids)
         return vt_fail(err, VT_E_PARAM, "the request brings %zu emitted tokens; %zu fit behind its prompt",
                        q->n_emitted, e->window - q->n_ids);
+    if (q->n_forced >= e->window - q->n_ids || q->n_forced > q->max_new)
+        return vt_fail(err, VT_E_PARAM, "%zu ids are to be told behind %zu; there is no room for them",
+                       q->n_forced, q->n_ids);
+    for (size_t i = 0; i < q->n_emitted && i < q->n_forced; i++)
+        if (q->emitted[i] != q->forced[i])
+            return vt_fail(err, VT_E_PARAM,
+                           "emitted token %zu of a resumed request is not the one that was to be told", i);
     if (q->slot < -1 || q->slot >= (int64_t)e->n_slots)
         return vt_fail(err, VT_E_NO_SLOT, "slot %d does not exist; there are %u", q->slot, e->n_slots);
     if (strlen(q->tenant) > TENANT_MAX)
         return vt_fail(err, VT_E_PARAM, "the tenant's name is longer than %d bytes", TENANT_MAX);
     if (check_ids(e, q->ids, q->n_ids, "prompt", err) < 0 ||
-        check_ids(e, q->emitted, q->n_emitted, "resume", err) < 0)
+        check_ids(e, q->emitted, q->n_emitted, "resume", err) < 0 ||
+        check_ids(e, q->forced, q->n_forced, "forced ids", err) < 0)
         return -1;
     return check_ids(e, q->stop_ids, q->n_stop_ids, "stop ids", err);
 }
@@ -92,7 +100,9 @@ static int fill(struct request *r, const struct eng *e, const struct eng_request
     r->want_slot = q->slot;
     r->n_prompt = (uint32_t)q->n_ids;
     r->n_emitted = r->n_resumed = (uint32_t)q->n_emitted;
-    r->n_items = r->cap_items = r->n_prompt + r->n_emitted;
+    r->n_forced = (uint32_t)q->n_forced;
+    uint32_t output = r->n_emitted > r->n_forced ? r->n_emitted : r->n_forced;
+    r->n_items = r->cap_items = r->n_prompt + output;
     r->max_new = q->max_new;
     r->credit = q->credit;
     r->logprobs = q->logprobs;
@@ -111,6 +121,8 @@ static int fill(struct request *r, const struct eng *e, const struct eng_request
     if (!r->items || !r->stop_ids || copy_arrays(r, e, s) < 0)
         return -1;
     memcpy(r->items, q->ids, q->n_ids * sizeof *r->items);
+    if (q->n_forced > 0)
+        memcpy(r->items + q->n_ids, q->forced, q->n_forced * sizeof *r->items);
     if (q->n_emitted > 0)
         memcpy(r->items + q->n_ids, q->emitted, q->n_emitted * sizeof *r->items);
     return 0;
@@ -126,7 +138,7 @@ static int constrain(struct request *r, const struct eng *e, const struct eng_re
                        "ignore_eos cannot go with a grammar, which says where the text ends");
     if (constraint_open(e->constraints, q->grammar, q->n_grammar, &r->constraint, err) < 0)
         return -1;
-    for (size_t i = 0; i < q->n_emitted; i++)
+    for (size_t i = q->n_forced; i < q->n_emitted; i++)
         if (constraint_advance(&r->constraint, q->emitted[i], err) < 0)
             return vt_fail_prefix(err, "emitted token %zu of a resumed request", i);
     return 0;
@@ -148,6 +160,16 @@ int request_new(struct request **out, const struct eng *e, const struct eng_requ
     }
     *out = r;
     return 0;
+}
+
+uint32_t request_made(const struct request *r)
+{
+    return r->n_emitted > r->n_forced ? r->n_emitted - r->n_forced : 0;
+}
+
+uint32_t request_untold(const struct request *r)
+{
+    return r->n_forced > r->n_emitted ? r->n_forced - r->n_emitted : 0;
 }
 
 int request_append(struct request *r, uint32_t id)
@@ -177,7 +199,7 @@ static bool among(uint32_t id, const uint32_t *ids, size_t n)
 
 bool request_over(const struct eng *e, const struct request *r, enum eng_done *why)
 {
-    if (r->n_emitted > 0) {
+    if (request_made(r) > 0) {
         uint32_t last = r->items[r->n_items - 1];
         if (!r->ignore_eos && among(last, e->eog, e->n_eog)) {
             *why = ENG_EOS;
@@ -187,16 +209,16 @@ bool request_over(const struct eng *e, const struct request *r, enum eng_done *w
             *why = ENG_STOP_ID;
             return true;
         }
-        *why = ENG_LENGTH;
-        return r->n_emitted >= r->max_new || r->n_items >= e->window;
     }
-    return false; /* max_new 0: the prompt is still to be evaluated */
+    *why = ENG_LENGTH; /* max_new 0: the prompt is still to be evaluated */
+    return r->n_emitted > 0 && (r->n_emitted >= r->max_new || r->n_items >= e->window);
 }
 
 void request_usage(const struct eng *e, const struct request *r, struct eng_usage *u)
 {
     uint64_t now = vt_mono(&e->clock);
-    *u = (struct eng_usage){.prompt = r->n_prompt, .reused = r->n_reused, .generated = r->n_emitted};
+    *u = (struct eng_usage){
+        .prompt = r->n_prompt + r->n_forced, .reused = r->n_reused, .generated = request_made(r)};
     u->queue_us = (r->placed_us ? r->placed_us : now) - r->submitted_us;
     if (r->placed_us)
         u->prefill_us = (r->first_us ? r->first_us : now) - r->placed_us;

@@ -42,7 +42,8 @@ static struct kv_reuse match(const struct eng *e, const struct slot *s, const st
     for (uint32_t i = 0; i < e->n_slots && n < 256; i++)
         if (&e->slots[i] != s)
             others[n++] = &e->slots[i].seq;
-    return kv_seq_match(&s->seq, r->root, r->items, r->n_items, others, n);
+    /* The row in front of a forced id has to be computed for its logits. */
+    return kv_seq_match(&s->seq, r->root, r->items, r->n_items - request_untold(r), others, n);
 }
 
 static void take_prefix(struct eng *e, struct slot *s, struct request *r)
@@ -85,9 +86,9 @@ void slot_place(struct eng *e, struct slot *s, struct request *r)
     s->used = ++e->stamp;
     memcpy(s->tenant, r->tenant, sizeof s->tenant);
     memcpy(s->rid, r->rid, sizeof s->rid);
-    s->n_prompt = r->n_prompt;
+    s->n_prompt = r->n_prompt + r->n_forced;
     s->n_reused = r->n_reused;
-    s->n_decoded = r->n_emitted;
+    s->n_decoded = request_made(r);
     e->counters.prompt_reused += r->n_reused;
     slot_changed(s);
 }
@@ -154,7 +155,7 @@ void slot_finish(struct eng *e, struct slot *s, enum eng_done why, const struct 
     s->req = NULL;
     s->used = ++e->stamp;
     s->parked = why == ENG_PARKED;
-    s->n_decoded = r->n_emitted;
+    s->n_decoded = request_made(r);
     tell_done(e, r, s->index, why, err);
     if (e->ev.dirty && s->seq.n > 0)
         e->ev.dirty(e->ev_arg, s->index, true);
@@ -211,8 +212,8 @@ uint32_t engine_slots(const struct eng *e, struct eng_slot_info *out, uint32_t m
             .n_tokens = s->seq.n,
             .n_prompt = s->n_prompt,
             .n_reused = s->n_reused,
-            .n_decoded = r ? r->n_emitted : s->n_decoded,
-            .n_remain = r && r->max_new > r->n_emitted ? r->max_new - r->n_emitted : 0,
+            .n_decoded = r ? request_made(r) : s->n_decoded,
+            .n_remain = r && r->max_new > r->n_emitted ? r->max_new - r->n_emitted - request_untold(r) : 0,
             .epoch = s->epoch,
         };
         memcpy(out[i].tenant, s->tenant, sizeof out[i].tenant);

@@ -1,4 +1,5 @@
 #include "internal.h"
+#include "score.h"
 
 #include <assert.h>
 #include <math.h>
@@ -25,6 +26,18 @@ static void pulse_bump(struct eng *e)
 
 /* ---- building the batch ---- */
 
+/* The row behind whose item the next forced id comes; n_items - 1 when there is none. */
+static uint32_t first_scored(const struct slot *s)
+{
+    return s->req->n_items - 1 - request_untold(s->req);
+}
+
+/* Its last row gives a token. */
+static bool samples(const struct request *r)
+{
+    return r->n_emitted + request_untold(r) < r->max_new;
+}
+
 static void add_run(struct eng *e, struct slot *s, uint32_t n)
 {
     const struct request *r = s->req;
@@ -38,8 +51,10 @@ static void add_run(struct eng *e, struct slot *s, uint32_t n)
                                            .state = s->seq.state};
     memcpy(e->ids + e->n_rows, r->items + from, n * sizeof *e->ids);
     memset(e->want + e->n_rows, 0, n);
-    bool last = from + n == r->n_items;
-    e->want[e->n_rows + n - 1] = last && r->n_emitted < r->max_new;
+    for (uint32_t i = first_scored(s); i < from + n && i + 1 < r->n_items; i++, e->n_scores++)
+        e->want[e->n_rows + i - from] = 1;
+    if (from + n == r->n_items)
+        e->want[e->n_rows + n - 1] = samples(r);
     e->n_rows += n;
 }
 
@@ -75,12 +90,17 @@ static uint32_t find_prefills(struct eng *e)
     return n;
 }
 
-/* Prompt rows that a slot can do with. Its last row gives a token, for which there must be credit. */
-static uint32_t rows_needed(const struct slot *s)
+/* Prompt rows that a slot can do with. Every row that gives a token must have credit, and room for its logits. */
+static uint32_t rows_needed(const struct eng *e, const struct slot *s)
 {
     const struct request *r = s->req;
-    uint32_t need = r->n_items - s->seq.n;
-    return r->credit == 0 && r->n_emitted < r->max_new ? need - 1 : need;
+    uint32_t untold = request_untold(r), free = first_scored(s) - s->seq.n;
+    uint32_t most = SCORE_ROWS - (uint32_t)e->n_scores;
+    if (untold > (r->credit < most ? r->credit : most))
+        return free + (r->credit < most ? r->credit : most);
+    if (untold > 0 && !samples(r))
+        return free + untold;
+    return free + untold + (r->credit > untold || !samples(r));
 }
 
 /* At most ubatch prompt rows a step, in equal shares; what a short prompt leaves goes to those behind it. Hybrids stop at
@@ -90,7 +110,7 @@ static void add_prefills(struct eng *e)
     uint32_t n = find_prefills(e), left = e->ubatch;
     for (uint32_t i = 0; i < n && left > 0; i++) {
         struct slot *s = e->todo[i];
-        uint32_t need = rows_needed(s);
+        uint32_t need = rows_needed(e, s);
         uint32_t share = (left + (n - i) - 1) / (n - i);
         uint32_t rows = need < share ? need : share;
         uint32_t border = BE_PAGE - s->seq.n % BE_PAGE;
@@ -112,6 +132,12 @@ static const uint8_t *token_bytes(const void *tok, uint32_t id, size_t *len)
     return tok_bytes(tok, id, len);
 }
 
+static unsigned tops_of(const struct eng *e, const struct request *r)
+{
+    unsigned n = r->logprobs > 1 ? r->logprobs - 1u : 0;
+    return n < (unsigned)e->model->n_vocab ? n : (unsigned)e->model->n_vocab;
+}
+
 static void pick_one(void *arg, int64_t i)
 {
     struct eng *e = arg;
@@ -122,46 +148,52 @@ static void pick_one(void *arg, int64_t i)
                               .items = r->items,
                               .n_items = r->n_items,
                               .mask = r->constraint.use ? &s->pick.mask : NULL,
-                              .position = r->n_emitted,
+                              .position = request_made(r),
                               .bytes = token_bytes,
                               .bytes_arg = e->tok,
                               .logprob = r->logprobs > 0,
-                              .n_top = r->logprobs > 1 ? r->logprobs - 1u : 0};
+                              .n_top = tops_of(e, r)};
     s->pick.got = (struct sampler_got){.top = s->pick.top, .state = r->state};
     s->pick.rc = sampler_pick(s->sampler, &ask, &s->pick.got);
 }
 
-static void tell_token(struct eng *e, const struct slot *s)
+static void tell_token(struct eng *e, const struct request *r, uint32_t id, float logprob,
+                       const struct sampler_top *tops, unsigned n_top)
 {
-    const struct request *r = s->req;
-    const struct sampler_got *g = &s->pick.got;
     struct eng_top top[LOGPROBS_MAX];
-    for (unsigned i = 0; i < g->n_top; i++)
-        top[i] = (struct eng_top){g->top[i].id, g->top[i].logprob};
+    for (unsigned i = 0; i < n_top; i++)
+        top[i] = (struct eng_top){tops[i].id, tops[i].logprob};
     struct eng_token t = {.pos = r->n_emitted - 1,
-                          .id = g->id,
-                          .logprob = r->logprobs ? g->logprob : 0,
+                          .id = id,
+                          .logprob = r->logprobs ? logprob : 0,
                           .top = top,
-                          .n_top = g->n_top,
+                          .n_top = n_top,
                           .state = sampler_stateful(&r->sampling) ? r->state : NAN};
     e->ev.token(e->ev_arg, r->handle, &t);
+}
+
+static void end_not_finite(struct eng *e, struct slot *s)
+{
+    struct vt_err err;
+    kv_seq_poison(&s->seq);
+    slot_changed(s);
+    vt_fail(&err, VT_E_NOT_FINITE,
+            "the model gave numbers that are not finite at position %u; this request ends, "
+            "others go on",
+            s->req->n_prompt + s->req->n_emitted);
+    slot_finish(e, s, ENG_ERROR, &err);
 }
 
 static void deliver(struct eng *e, struct slot *s)
 {
     struct request *r = s->req;
+    const struct sampler_got *g = &s->pick.got;
     struct vt_err err;
     enum eng_done why;
     if (r->first_us == 0)
         r->first_us = vt_mono(&e->clock);
     if (s->pick.rc == SAMPLER_NOT_FINITE) {
-        kv_seq_poison(&s->seq);
-        slot_changed(s);
-        vt_fail(&err, VT_E_NOT_FINITE,
-                "the model gave numbers that are not finite at position %u; this request ends, "
-                "others go on",
-                r->n_items);
-        slot_finish(e, s, ENG_ERROR, &err);
+        end_not_finite(e, s);
         return;
     }
     if (s->pick.rc == SAMPLER_NOTHING) {
@@ -171,21 +203,61 @@ static void deliver(struct eng *e, struct slot *s)
         slot_finish(e, s, ENG_ERROR, &err);
         return;
     }
-    if (s->pick.rc == SAMPLER_NOMEM || request_append(r, s->pick.got.id) < 0) {
+    if (s->pick.rc == SAMPLER_NOMEM || request_append(r, g->id) < 0) {
         vt_fail(&err, VT_E_NOMEM, "out of memory for the output");
         slot_finish(e, s, ENG_ERROR, &err);
         return;
     }
-    if (constraint_advance(&r->constraint, s->pick.got.id, &err) < 0) {
+    if (constraint_advance(&r->constraint, g->id, &err) < 0) {
         slot_finish(e, s, ENG_ERROR, &err);
         return;
     }
-    r->state = s->pick.got.state;
+    r->state = g->state;
     r->credit--;
     e->counters.predicted++;
-    tell_token(e, s);
+    tell_token(e, r, g->id, g->logprob, g->top, g->n_top);
     if (request_over(e, r, &why))
         slot_finish(e, s, why, NULL);
+}
+
+/* ---- forced ids ---- */
+
+static void score_one(void *arg, int64_t i)
+{
+    struct eng *e = arg;
+    struct score *c = &e->scores[i];
+    const struct request *r = c->slot->req;
+    uint32_t before = 0, vocab = (uint32_t)e->model->n_vocab;
+    for (int64_t k = i; k > 0 && e->scores[k - 1].slot == c->slot; k--)
+        before++;
+    c->finite = score_finite(c->logits, vocab);
+    if (c->finite && r->logprobs > 0)
+        c->logprob =
+            score_row(c->logits, vocab, r->items[r->n_prompt + r->n_emitted + before], c->top, tops_of(e, r));
+}
+
+static void tell_scores(struct eng *e)
+{
+    be_pool_run(e->pool, score_one, e, e->n_scores);
+    for (int64_t i = 0; i < e->n_scores; i++) {
+        const struct score *c = &e->scores[i];
+        struct request *r = c->slot->req;
+        enum eng_done why;
+        if (!r)
+            continue; /* it ended with the one before */
+        if (!c->finite) {
+            end_not_finite(e, c->slot);
+            continue;
+        }
+        r->credit--;
+        r->n_emitted++;
+        tell_token(e, r, r->items[r->n_prompt + r->n_emitted - 1], c->logprob, c->top,
+                   r->logprobs > 0 ? tops_of(e, r) : 0);
+        if (request_over(e, r, &why)) {
+            r->first_us = vt_mono(&e->clock);
+            slot_finish(e, c->slot, why, NULL);
+        }
+    }
 }
 
 /* Books what a run has evaluated. Returns true when its logits are to be sampled. */
@@ -235,22 +307,38 @@ static bool mask(struct eng *e, struct slot *s)
     return false;
 }
 
-static void finish_batch(struct eng *e, const float *logits)
+/* Books all runs; e->todo takes the slots that a token is to be sampled for. */
+static int64_t book(struct eng *e, const float *logits)
 {
-    int64_t n_picks = 0, n_rows = 0;
+    int64_t n = 0, n_rows = 0, n_scores = 0;
     for (int i = 0; i < e->n_runs; i++) {
         struct slot *s = e->run_slots[i];
+        uint32_t end = s->seq.n + (uint32_t)e->runs[i].n_rows;
+        for (uint32_t k = first_scored(s); k < end && k + 1 < s->req->n_items; k++) {
+            e->scores[n_scores].slot = s;
+            e->scores[n_scores++].logits = logits + n_rows++ * e->model->n_vocab;
+        }
         if (!advance(e, s, &e->runs[i]))
             continue;
-        if (s->req->n_emitted >= s->req->max_new) { /* only the prompt was wanted */
+        if (samples(s->req)) {
+            s->logits = logits + n_rows++ * e->model->n_vocab;
+            e->todo[n++] = s;
+        } else if (request_untold(s->req) == 0) { /* only the prompt was wanted */
             s->req->first_us = vt_mono(&e->clock);
             slot_finish(e, s, ENG_LENGTH, NULL);
-            continue;
         }
-        s->logits = logits + n_rows++ * e->model->n_vocab;
-        if (mask(e, s))
-            e->todo[n_picks++] = s;
     }
+    assert(n_scores == e->n_scores);
+    return n;
+}
+
+static void finish_batch(struct eng *e, const float *logits)
+{
+    int64_t n = book(e, logits), n_picks = 0;
+    tell_scores(e);
+    for (int64_t i = 0; i < n; i++)
+        if (e->todo[i]->req && mask(e, e->todo[i]))
+            e->todo[n_picks++] = e->todo[i];
     be_pool_run(e->pool, pick_one, e, n_picks);
     for (int64_t i = 0; i < n_picks; i++)
         deliver(e, e->todo[i]);
@@ -258,7 +346,7 @@ static void finish_batch(struct eng *e, const float *logits)
 
 bool engine_step(struct eng *e)
 {
-    e->n_rows = e->n_prefill_rows = 0;
+    e->n_rows = e->n_prefill_rows = e->n_scores = 0;
     e->n_runs = 0;
     slot_place_queued(e);
     add_decodes(e);

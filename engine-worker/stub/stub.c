@@ -290,6 +290,10 @@ static void submit(struct eng *e, const struct eng_request *q)
         refuse(e, q->handle, VT_E_CAPABILITY, "this engine follows a script and no grammar");
         return;
     }
+    if (q->n_forced > 0) {
+        refuse(e, q->handle, VT_E_CAPABILITY, "this engine follows a script and tells no ids of others");
+        return;
+    }
     if (q->slot >= (int32_t)e->facts.slots) {
         refuse(e, q->handle, VT_E_NO_SLOT, "there is no such slot");
         return;

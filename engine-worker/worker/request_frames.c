@@ -64,9 +64,10 @@ int request_read(struct request *r, const struct vt_frame *f, uint32_t n_vocab, 
     const msgpack_object_map *s = vt_frame_map(f, VT_SUBMIT_SAMPLING),
                              *resume = vt_frame_map(f, VT_SUBMIT_RESUME);
     struct vt_sampling_raw raw;
-    size_t items_len, stop_len, emitted_len, grammar_len;
+    size_t items_len, stop_len, emitted_len, forced_len, grammar_len;
     const uint8_t *items = vt_frame_bin(f, VT_SUBMIT_ITEMS, &items_len);
     const uint8_t *stop = vt_frame_bin(f, VT_SUBMIT_STOP_IDS, &stop_len);
+    const uint8_t *forced = vt_frame_bin(f, VT_SUBMIT_FORCED, &forced_len);
     const uint8_t *emitted = vt_map_bin(resume, VT_RESUME_EMITTED, &emitted_len);
     const uint8_t *grammar = vt_frame_bin(f, VT_SUBMIT_GRAMMAR, &grammar_len);
     struct eng_request *q = &r->submit;
@@ -76,10 +77,10 @@ int request_read(struct request *r, const struct vt_frame *f, uint32_t n_vocab, 
     vt_frame_str(f, VT_SUBMIT_TENANT, tenant, sizeof tenant);
     if (!name_ok(tenant))
         return vt_fail(err, VT_E_PARAM, "tenant name: 1 to 64 letters, digits, dots, dashes or underscores");
-    if (items_len % 4 || stop_len % 4 || emitted_len % 4)
+    if (items_len % 4 || stop_len % 4 || emitted_len % 4 || forced_len % 4)
         return vt_fail(err, VT_E_PARAM, "a list of ids is not a whole number of ids");
-    uint8_t *at = r->blob = malloc(items_len + stop_len + emitted_len + 8 * raw.n_bias + raw.breakers_len +
-                                   grammar_len + sizeof tenant);
+    uint8_t *at = r->blob = malloc(items_len + stop_len + emitted_len + forced_len + 8 * raw.n_bias +
+                                   raw.breakers_len + grammar_len + sizeof tenant);
     if (at == NULL)
         return vt_fail(err, VT_E_NOMEM, "no memory for a prompt of %zu tokens", items_len / 4);
     q->ids = take_ids(&at, items, items_len);
@@ -88,6 +89,8 @@ int request_read(struct request *r, const struct vt_frame *f, uint32_t n_vocab, 
     q->n_stop_ids = stop_len / 4;
     q->emitted = take_ids(&at, emitted, emitted_len);
     q->n_emitted = emitted_len / 4;
+    q->forced = take_ids(&at, forced, forced_len);
+    q->n_forced = forced_len / 4;
     q->sampling.bias_ids = take_ids(&at, raw.bias_ids, 4 * raw.n_bias);
     q->sampling.bias = (const float *)take_ids(&at, raw.bias, 4 * raw.n_bias);
     q->sampling.n_bias = raw.n_bias;
@@ -110,6 +113,7 @@ int request_read(struct request *r, const struct vt_frame *f, uint32_t n_vocab, 
     q->reuse = vt_frame_u64(f, VT_SUBMIT_REUSE, 1) != 0;
     if (check_ids(q->ids, q->n_ids, n_vocab, "prompt", err) < 0 ||
         check_ids(q->emitted, q->n_emitted, n_vocab, "resume", err) < 0 ||
+        check_ids(q->forced, q->n_forced, n_vocab, "forced ids", err) < 0 ||
         check_ids(q->sampling.bias_ids, q->sampling.n_bias, n_vocab, "logit bias", err) < 0)
         return -1;
     return 0;

@@ -127,16 +127,18 @@ int requests_put(struct requests *rs, struct request *r, bool look)
         size_t len;
     } part[] = {{q->ids, q->n_ids * 4},
                 {q->emitted, q->n_emitted * 4},
+                {q->forced, q->n_forced * 4},
                 {q->stop_ids, q->n_stop_ids * 4},
                 {q->sampling.bias_ids, q->sampling.n_bias * 4},
                 {q->sampling.bias, q->sampling.n_bias * 4},
                 {q->sampling.breakers, q->sampling.breakers_len},
                 {q->grammar, q->n_grammar},
                 {q->tenant, strlen(q->tenant) + 1}};
-    const void *copy[8];
+    enum { PARTS = sizeof part / sizeof part[0] };
+    const void *copy[PARTS];
     size_t total = 0;
     struct cmd *m = compute_cmd(CMD_SUBMIT);
-    for (int i = 0; i < 8; i++)
+    for (int i = 0; i < PARTS; i++)
         total += part[i].len;
     uint8_t *at = m != NULL ? malloc(total) : NULL;
     if (at == NULL) {
@@ -144,7 +146,7 @@ int requests_put(struct requests *rs, struct request *r, bool look)
         return -1;
     }
     m->blob = at;
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < PARTS; i++) {
         if (part[i].len > 0)
             memcpy(at, part[i].src, part[i].len);
         copy[i] = at;
@@ -153,12 +155,13 @@ int requests_put(struct requests *rs, struct request *r, bool look)
     m->submit = *q;
     m->submit.ids = copy[0];
     m->submit.emitted = copy[1];
-    m->submit.stop_ids = copy[2];
-    m->submit.sampling.bias_ids = copy[3];
-    m->submit.sampling.bias = copy[4];
-    m->submit.sampling.breakers = copy[5];
-    m->submit.grammar = copy[6];
-    m->submit.tenant = copy[7];
+    m->submit.forced = copy[2];
+    m->submit.stop_ids = copy[3];
+    m->submit.sampling.bias_ids = copy[4];
+    m->submit.sampling.bias = copy[5];
+    m->submit.sampling.breakers = copy[6];
+    m->submit.grammar = copy[7];
+    m->submit.tenant = copy[8];
     m->submit.handle = r->handle;
     m->look = look;
     core_rid(r->handle, m->submit.rid);

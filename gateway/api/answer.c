@@ -1,4 +1,5 @@
 #include "answer.h"
+#include "draft.h"
 
 #include "../http/sse.h"
 #include "hash.h"
@@ -149,7 +150,7 @@ static void count_end(struct answer *a)
         hist_add(&s->prefill, (double)j->prefill_us / 1e6);
         hist_add(&s->decode, (double)j->decode_us / 1e6);
         hist_add(&s->prompt, (double)j->tr.n_prompt);
-        hist_add(&s->generated, (double)j->tr.n);
+        hist_add(&s->generated, (double)transcript_made(&j->tr));
         s->prompt_tokens += j->tr.n_prompt;
         s->cached_tokens += j->reused;
     }
@@ -176,7 +177,7 @@ static void answer_end(struct answer *a)
 static size_t told_up_to(const struct choice *c)
 {
     size_t i = c->told;
-    while (i < c->taken && c->ends[i] <= c->let_n)
+    while (i < c->taken && c->ends[i].bytes <= c->let_n)
         i++;
     return i;
 }
@@ -194,14 +195,38 @@ static int note_end(struct choice *c, size_t i)
 {
     if (i >= c->ends_cap) {
         size_t cap = c->ends_cap ? c->ends_cap * 2 : 64;
-        uint32_t *p = realloc(c->ends, cap * sizeof *p);
+        struct text_end *p = realloc(c->ends, cap * sizeof *p);
         if (!p)
             return -1;
         c->ends = p;
         c->ends_cap = cap;
     }
-    c->ends[i] = (uint32_t)c->text_n;
+    c->ends[i] = (struct text_end){(uint32_t)c->text_n, c->chars};
     return 0;
+}
+
+static void count_text(struct choice *c, const struct buf *text)
+{
+    c->text_n += text->n;
+    for (size_t i = 0; i < text->n; i++)
+        c->chars += ((uint8_t)text->p[i] & 0xc0) != 0x80;
+}
+
+/* An id of the prompt: its text is told as it is, whatever is looked for in the rest. */
+static void echo_id(struct choice *c, uint32_t id)
+{
+    struct buf text = {0};
+    size_t n;
+    const uint8_t *bytes = tok_bytes(c->a->gw->model.tok, id, &n);
+    size_t skip = c->echo_skip < n ? c->echo_skip : n;
+    c->echo_skip -= skip;
+    if (bytes)
+        utf8_feed(&c->utf8, bytes + skip, n - skip, &text);
+    count_text(c, &text);
+    c->let_n += text.n;
+    buf_add(&c->content, text.p, text.n);
+    c->oom |= text.failed;
+    buf_fini(&text);
 }
 
 /* One id into text. True when a stop string has ended the choice. */
@@ -210,6 +235,11 @@ static bool take_id(struct choice *c, size_t i)
     struct answer *a = c->a;
     struct buf text = {0}, through = {0};
     size_t n;
+    if (i < c->job.tr.n_forced) {
+        echo_id(c, c->job.tr.ids[i]);
+        c->oom |= note_end(c, i) != 0;
+        return false;
+    }
     const uint8_t *piece = model_piece(&a->gw->model, c->job.tr.ids[i], &n);
     if (!piece)
         piece = model_mark(&a->gw->model, c->job.tr.ids[i], a->o.think || a->o.show_think, a->o.tools, &n);
@@ -217,7 +247,7 @@ static bool take_id(struct choice *c, size_t i)
         c->reasoning_tokens++;
     utf8_feed(&c->utf8, piece, n, &text);
     c->newline |= text.n > 0 && memchr(text.p, '\n', text.n);
-    c->text_n += text.n;
+    count_text(c, &text);
     if (note_end(c, i))
         c->oom = true;
     c->stop_hit = stop_feed(&c->stop, text.p, text.n, &through);
@@ -234,7 +264,7 @@ static void close_text(struct choice *c)
     struct buf text = {0}, through = {0};
     if (c->stop_hit < 0) {
         utf8_flush(&c->utf8, &text);
-        c->text_n += text.n;
+        count_text(c, &text);
         c->stop_hit = stop_feed(&c->stop, text.p, text.n, &through);
         if (c->stop_hit < 0)
             stop_flush(&c->stop, &through);
@@ -247,7 +277,7 @@ static void close_text(struct choice *c)
     buf_fini(&through);
     /* An id of which a part was told counts as told. */
     c->told = told_up_to(c);
-    size_t before = c->told > 0 ? c->ends[c->told - 1] : 0;
+    size_t before = c->told > 0 ? c->ends[c->told - 1].bytes : 0;
     if (c->told < c->taken && before < c->let_n)
         c->told++;
 }
@@ -323,12 +353,17 @@ static void observe(struct choice *c, size_t from)
 {
     struct stats *s = &c->a->gw->stats;
     uint64_t now = c->job.last_us;
-    s->generated_tokens += c->job.tr.n - from;
-    if (from == 0)
+    size_t forced = c->job.tr.n_forced, n = c->job.tr.n - (from > forced ? from : forced);
+    if (transcript_made(&c->job.tr) == 0)
+        return;
+    s->generated_tokens += n;
+    if (from <= forced) {
+        c->made_us = now;
         hist_add(&s->ttft, (double)(now - c->a->start_us) / 1e6);
-    else /* a step that brings k ids counts as k intervals */
-        for (size_t k = c->job.tr.n - from; k > 0; k--)
-            hist_add(&s->itl, (double)(now - c->seen_us) / 1e6 / (double)(c->job.tr.n - from));
+    } else { /* a step that brings k ids counts as k intervals */
+        for (size_t k = n; k > 0; k--)
+            hist_add(&s->itl, (double)(now - c->seen_us) / 1e6 / (double)n);
+    }
     c->seen_us = now;
 }
 
@@ -341,7 +376,7 @@ static bool enough(struct choice *c)
     if (!a->o.parallel_tools && c->scan.calls > 0)
         return true;
     return a->p.t_max_predict_ms > 0 && c->newline &&
-           c->job.last_us - c->job.first_us > (uint64_t)a->p.t_max_predict_ms * 1000;
+           c->job.last_us - c->made_us > (uint64_t)a->p.t_max_predict_ms * 1000;
 }
 
 static void on_tokens(void *arg, size_t from)
@@ -429,6 +464,26 @@ static int check_prompt(struct answer *a, const struct answer_prompt *p, uint32_
     return 0;
 }
 
+/* Vocabularies put a mark or a space in front of a text, which the client has not written. */
+static size_t echo_skip(const struct answer *a, const struct answer_prompt *p)
+{
+    struct buf text = {0};
+    model_text(&a->gw->model, p->ids, p->n, &text);
+    size_t more = text.n > p->text_n ? text.n - p->text_n : 0;
+    bool same = text.n >= p->text_n && memcmp(text.p + more, p->text, p->text_n) == 0;
+    buf_fini(&text);
+    return same ? more : 0;
+}
+
+/* The prompt comes back with the log-probabilities of all its ids but the first, which nothing is in front of. */
+static void echo_prompt(struct choice *c, const struct answer_prompt *p)
+{
+    c->job.tr.n_forced = p->n - 1;
+    c->echo_skip = echo_skip(c->a, p);
+    echo_id(c, p->ids[0]);
+    c->head_chars = c->chars;
+}
+
 static int init_choice(struct answer *a, unsigned i, uint32_t window, struct api_err *e)
 {
     struct choice *c = &a->choices[i];
@@ -444,6 +499,8 @@ static int init_choice(struct answer *a, unsigned i, uint32_t window, struct api
     }
     memcpy(ids, p->ids, p->n * sizeof *ids);
     transcript_init(&c->job.tr, ids, p->n, a->o.logprobs, a->o.n_top);
+    if (a->o.echo && a->o.logprobs)
+        echo_prompt(c, p);
     const bool frames =
         a->gw->model.dialect->body == BODY_HARMONY && (a->o.think || a->o.tools || a->o.show_think);
     c->parse = a->o.think || a->o.tools || frames;
@@ -470,6 +527,22 @@ static int init_choice(struct answer *a, unsigned i, uint32_t window, struct api
     return 0;
 }
 
+/* A stream tells them as they come, a whole answer holds all of them at once. */
+static int check_echo(const struct answer *a, struct api_err *e)
+{
+    enum { MOST = 131072 };
+    uint64_t n = 0;
+    for (unsigned i = 0; i < a->n_prompts; i++)
+        n += (uint64_t)a->prompts[i].n * a->n_per_prompt * (1 + a->o.n_top);
+    if (!a->o.echo || !a->o.logprobs || a->p.stream || n <= MOST)
+        return 0;
+    return api_fail(
+        e, 400, "logprobs",
+        "Field 'logprobs': with 'echo' the answer would hold %llu log-probabilities of the prompt, "
+        "at most %d are possible; ask for fewer alternatives or for a stream",
+        (unsigned long long)n, MOST);
+}
+
 static int prepare(struct answer *a, struct api_err *e)
 {
     uint32_t window = router_window(&a->gw->router);
@@ -477,7 +550,7 @@ static int prepare(struct answer *a, struct api_err *e)
     for (unsigned i = 0; i < a->n_prompts; i++)
         if (check_prompt(a, &a->prompts[i], window, e))
             return -1;
-    if (router_admit(&a->gw->router, want, e))
+    if (check_echo(a, e) || router_admit(&a->gw->router, want, e))
         return -1;
     a->choices = calloc(want, sizeof *a->choices);
     if (!a->choices)

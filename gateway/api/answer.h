@@ -26,13 +26,19 @@ struct choice {
     struct scanner scan;
     bool parse;           /* reasoning or tools are looked for */
     size_t text_n, let_n; /* bytes of text made, and let through by the stop strings */
-    uint32_t *ends;       /* text_n behind each id, for telling which ids belong to told text */
+    uint32_t chars;       /* characters of text_n */
+    size_t echo_skip;     /* bytes that the prompt's ids put in front of the prompt's text */
+    uint32_t head_chars;  /* of the prompt's first id, when the prompt is told with its log-probabilities */
+    struct text_end {
+        uint32_t bytes, chars;
+    } * ends; /* text_n and chars behind each id, for telling which ids belong to told text */
     size_t ends_cap;
     size_t taken;       /* ids that are text by now */
     size_t told;        /* ids whose text has been handed to the surface */
     size_t told_before; /* the same at the surface's last call */
     uint32_t reasoning_tokens;
     uint64_t seen_us; /* when ids came last */
+    uint64_t made_us; /* when the first one behind the prompt came */
     bool newline;
     /* since the surface's last call when streaming, else since the beginning */
     struct buf content, reasoning;
@@ -104,6 +110,8 @@ json_t *choice_timings(const struct choice *c);
 /* {"token","logprob","bytes","id","top_logprobs"} of ids from..to, as an array; with probs "prob" and "top_probs" in 0..1
  * instead of the logarithms. */
 json_t *choice_logprobs(const struct choice *c, size_t from, size_t to, bool probs);
+/* The same of the prompt's first id, whose log-probability nobody can tell: null. */
+json_t *choice_head(const struct choice *c);
 const struct answer_prompt *choice_prompt(const struct choice *c);
 const char *choice_stop_text(const struct choice *c, size_t *len);
 const char *answer_fingerprint(const struct answer *a);

@@ -19,7 +19,7 @@ json_t *answer_usage(const struct answer *a)
     int64_t prompt = 0, completion = 0, cached = 0, reasoning = 0;
     for (unsigned i = 0; i < a->n_choices; i++) {
         const struct choice *c = &a->choices[i];
-        completion += (int64_t)c->job.tr.n;
+        completion += (int64_t)transcript_made(&c->job.tr);
         reasoning += c->reasoning_tokens;
         if (i % a->n_per_prompt == 0) {
             prompt += (int64_t)c->job.tr.n_prompt;
@@ -39,7 +39,7 @@ static double rate(double n, double ms)
 json_t *choice_timings(const struct choice *c)
 {
     const struct job *j = &c->job;
-    int64_t prompt_n = (int64_t)j->tr.n_prompt - j->reused, n = (int64_t)j->tr.n;
+    int64_t prompt_n = (int64_t)j->tr.n_prompt - j->reused, n = (int64_t)transcript_made(&j->tr);
     uint64_t prefill = j->prefill_us                  ? j->prefill_us
                        : j->first_us > j->accepted_us ? j->first_us - j->accepted_us
                                                       : 0;
@@ -92,7 +92,7 @@ static json_t *one_logprob(const struct gateway *gw, uint32_t id, double lp, boo
 
 bool choice_is_counted(const struct choice *c, size_t i)
 {
-    return !tok_is_eog(c->a->gw->model.tok, c->job.tr.ids[i]);
+    return i < c->job.tr.n_forced || !tok_is_eog(c->a->gw->model.tok, c->job.tr.ids[i]);
 }
 
 json_t *choice_logprobs(const struct choice *c, size_t from, size_t to, bool probs)
@@ -113,6 +113,13 @@ json_t *choice_logprobs(const struct choice *c, size_t from, size_t to, bool pro
         json_array_append_new(list, one);
     }
     return list;
+}
+
+json_t *choice_head(const struct choice *c)
+{
+    json_t *bytes, *text = token_text(c->a->gw, c->job.tr.prompt[0], &bytes);
+    return json_pack("{s:I, s:o, s:o, s:n, s:[]}", "id", (json_int_t)c->job.tr.prompt[0], "token", text,
+                     "bytes", bytes, "logprob", "top_logprobs");
 }
 
 const struct answer_prompt *choice_prompt(const struct choice *c)

@@ -12,41 +12,68 @@ static json_t *base(const struct answer *a)
                      answer_fingerprint(a));
 }
 
-/* Both shapes in one object: the legacy arrays and the chat form. */
-static json_t *logprobs(const struct choice *c, size_t from, size_t to)
+/* The prompt is told along with the answer, id by id. */
+static bool scored(const struct choice *c)
 {
-    json_t *content = choice_logprobs(c, from, to, false);
-    json_t *tokens = json_array(), *lps = json_array(), *tops = json_array(), *offsets = json_array();
+    return c->a->o.echo && c->a->o.logprobs;
+}
+
+struct shapes {
+    json_t *content, *tokens, *lps, *tops, *offsets;
+};
+
+static void add_row(struct shapes *s, json_t *one, json_t *top, uint32_t offset)
+{
+    json_array_append(s->tokens, json_object_get(one, "token"));
+    json_array_append(s->lps, json_object_get(one, "logprob"));
+    json_array_append_new(s->tops, top);
+    json_array_append_new(s->offsets, json_integer(offset));
+}
+
+/* Both shapes in one object: the legacy arrays and the chat form. head: with the prompt's first id in front. */
+static json_t *logprobs(const struct choice *c, bool head, size_t from, size_t to)
+{
+    struct shapes s = {choice_logprobs(c, from, to, false), json_array(), json_array(), json_array(),
+                       json_array()};
     size_t i, at = from;
     json_t *one;
-    json_array_foreach(content, i, one)
+    json_array_foreach(s.content, i, one)
     {
         json_t *top = json_object(), *alt;
         size_t k;
-        json_array_append(tokens, json_object_get(one, "token"));
-        json_array_append(lps, json_object_get(one, "logprob"));
         json_array_foreach(json_object_get(one, "top_logprobs"), k, alt) json_object_set(
             top, json_string_value(json_object_get(alt, "token")), json_object_get(alt, "logprob"));
-        json_array_append_new(tops, top);
         while (at < to && !choice_is_counted(c, at))
             at++;
-        size_t base_n = c->a->o.echo ? choice_prompt(c)->text_n : 0;
-        json_array_append_new(offsets, json_integer((json_int_t)(base_n + (at > 0 ? c->ends[at - 1] : 0))));
+        add_row(&s, one, top, at > 0 ? c->ends[at - 1].chars : c->head_chars);
         at++;
     }
-    return json_pack("{s:o, s:o, s:o, s:o, s:o}", "content", content, "tokens", tokens, "token_logprobs", lps,
-                     "top_logprobs", tops, "text_offset", offsets);
+    if (head) {
+        one = choice_head(c);
+        json_array_insert_new(s.content, 0, one);
+        json_array_insert(s.tokens, 0, json_object_get(one, "token"));
+        json_array_insert_new(s.lps, 0, json_null());
+        json_array_insert_new(s.tops, 0, json_null());
+        json_array_insert_new(s.offsets, 0, json_integer(0));
+    }
+    return json_pack("{s:o, s:o, s:o, s:o, s:o}", "content", s.content, "tokens", s.tokens, "token_logprobs",
+                     s.lps, "top_logprobs", s.tops, "text_offset", s.offsets);
 }
 
 static json_t *choice_object(const struct choice *c, const char *text, size_t n, const char *finish_reason,
-                             size_t from, size_t to)
+                             json_t *lps)
 {
     json_t *o = json_object();
     json_object_set_new(o, "text", json_stringn(text ? text : "", n));
     json_object_set_new(o, "index", json_integer(c->index));
-    json_object_set_new(o, "logprobs", c->a->o.logprobs && to > from ? logprobs(c, from, to) : json_null());
+    json_object_set_new(o, "logprobs", lps);
     json_object_set_new(o, "finish_reason", finish_reason ? json_string(finish_reason) : json_null());
     return o;
+}
+
+static json_t *logprobs_told(const struct choice *c, size_t from, size_t to)
+{
+    return c->a->o.logprobs && to > from ? logprobs(c, false, from, to) : json_null();
 }
 
 static const char *reason(const struct choice *c)
@@ -68,20 +95,25 @@ static void begin(struct answer *a)
     if (!a->o.echo)
         return;
     for (unsigned i = 0; i < a->n_choices; i++) {
-        const struct answer_prompt *p = choice_prompt(&a->choices[i]);
-        event(&a->choices[i], choice_object(&a->choices[i], p->text, p->text_n, NULL, 0, 0), false);
+        struct choice *c = &a->choices[i];
+        const struct answer_prompt *p = choice_prompt(c);
+        if (scored(c))
+            event(c, choice_object(c, c->content.p, c->content.n, NULL, logprobs(c, true, 0, 0)), false);
+        else
+            event(c, choice_object(c, p->text, p->text_n, NULL, json_null()), false);
+        buf_clear(&c->content);
     }
 }
 
 static void delta(struct choice *c)
 {
-    event(c, choice_object(c, c->content.p, c->content.n, NULL, c->told_before, c->told),
+    event(c, choice_object(c, c->content.p, c->content.n, NULL, logprobs_told(c, c->told_before, c->told)),
           c->a->p.timings_per_token);
 }
 
 static void finish(struct choice *c)
 {
-    event(c, choice_object(c, "", 0, reason(c), 0, 0), !c->a->p.include_usage);
+    event(c, choice_object(c, "", 0, reason(c), json_null()), !c->a->p.include_usage);
 }
 
 static void end_stream(struct answer *a)
@@ -98,10 +130,11 @@ static void end_stream(struct answer *a)
 static json_t *whole(const struct choice *c)
 {
     struct buf text = {0};
-    if (c->a->o.echo)
+    if (c->a->o.echo && !scored(c))
         buf_add(&text, choice_prompt(c)->text, choice_prompt(c)->text_n);
     buf_add(&text, c->content.p, c->content.n);
-    json_t *o = choice_object(c, text.p, text.n, reason(c), 0, c->told);
+    json_t *lps = scored(c) ? logprobs(c, true, 0, c->told) : logprobs_told(c, 0, c->told);
+    json_t *o = choice_object(c, text.p, text.n, reason(c), lps);
     buf_fini(&text);
     return o;
 }
@@ -149,12 +182,7 @@ static int own_fields(const json_t *body, struct answer_opts *o, struct api_err 
     else
         o->logprobs = lp != NULL;
     o->n_top = (unsigned)n_top;
-    if (field_bool(body, "echo", &o->echo, e) < 0)
-        return -1;
-    if (o->echo && o->logprobs)
-        return api_fail(e, 400, "echo",
-                        "Field 'echo': together with logprobs it is not supported by this build");
-    return 0;
+    return field_bool(body, "echo", &o->echo, e) < 0 ? -1 : 0;
 }
 
 static int draft(struct draft *d, struct api_err *e)

@@ -44,8 +44,8 @@ struct job {
     void *arg;
     struct transcript tr;
     struct vt_sampling sampling; /* its arrays are borrowed for the job's life */
-    uint32_t max_new;
-    int32_t slot; /* -1: any */
+    uint32_t max_new;            /* behind the prompt */
+    int32_t slot;                /* -1: any */
     bool reuse;
     const uint8_t *grammar; /* borrowed for the job's life; NULL: none */
     size_t n_grammar;

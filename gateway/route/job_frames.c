@@ -32,13 +32,14 @@ int job_send_submit(const struct job *j, struct vt_link *l, struct vt_err *err)
 {
     uint8_t sha[VT_SHA256_LEN];
     struct vt_enc *e = vt_link_begin(l, VT_F_SUBMIT, j->handle);
-    vt_sha256(j->tr.prompt, j->tr.n_prompt * sizeof *j->tr.prompt, sha);
+    size_t n_items = j->tr.n_prompt - j->tr.n_forced;
+    vt_sha256(j->tr.prompt, n_items * sizeof *j->tr.prompt, sha);
     vt_enc_bin(e, VT_SUBMIT_RID, j->rid, sizeof j->rid);
     vt_enc_u64(e, VT_SUBMIT_OP, 0);
     vt_enc_str(e, VT_SUBMIT_TENANT, tenant);
     vt_enc_i64(e, VT_SUBMIT_SLOT, j->slot);
-    vt_enc_bin(e, VT_SUBMIT_ITEMS, j->tr.prompt, j->tr.n_prompt * sizeof *j->tr.prompt);
-    vt_enc_u64(e, VT_SUBMIT_MAX_NEW, j->max_new);
+    vt_enc_bin(e, VT_SUBMIT_ITEMS, j->tr.prompt, n_items * sizeof *j->tr.prompt);
+    vt_enc_u64(e, VT_SUBMIT_MAX_NEW, j->max_new + j->tr.n_forced);
     vt_sampling_put(e, VT_SUBMIT_SAMPLING, &j->sampling);
     if (j->n_grammar > 0)
         vt_enc_bin(e, VT_SUBMIT_GRAMMAR, j->grammar, j->n_grammar);
@@ -49,6 +50,8 @@ int job_send_submit(const struct job *j, struct vt_link *l, struct vt_err *err)
     vt_enc_u64(e, VT_SUBMIT_REUSE, j->reuse);
     if (j->told_accepted)
         put_resume(e, j);
+    if (j->tr.n_forced > 0)
+        vt_enc_bin(e, VT_SUBMIT_FORCED, j->tr.prompt + n_items, j->tr.n_forced * sizeof *j->tr.prompt);
     return vt_link_send(l, err);
 }
 

@@ -18,6 +18,11 @@ void transcript_fini(struct transcript *t)
     *t = (struct transcript){0};
 }
 
+size_t transcript_made(const struct transcript *t)
+{
+    return t->n > t->n_forced ? t->n - t->n_forced : 0;
+}
+
 int64_t transcript_known(const struct transcript *t, uint64_t first, size_t n)
 {
     if (first > t->n)

@@ -15,6 +15,8 @@ struct transcript_top {
 struct transcript {
     uint32_t *prompt; /* owned */
     size_t n_prompt;
+    size_t
+        n_forced; /* last ids of the prompt that come back as the first ones emitted, for their log-probabilities */
     uint32_t *ids; /* emitted; owned */
     size_t n, cap;
     unsigned n_top; /* alternatives kept with each id */
@@ -25,6 +27,8 @@ struct transcript {
 
 /* Takes prompt (malloc'd). */
 void transcript_init(struct transcript *t, uint32_t *prompt, size_t n_prompt, bool logprobs, unsigned n_top);
+/* Emitted ids that are not the prompt's. */
+size_t transcript_made(const struct transcript *t);
 void transcript_fini(struct transcript *t);
 
 /* Where a run of n ids that starts at position first belongs: returns how many of its ids are known already (n: all of
