@@ -101,6 +101,13 @@ void sheet_clear(struct sheet *s)
     *s = (struct sheet){0};
 }
 
+void set_str(char **at, const char *s)
+{
+    char *copy = mem_dup(s);
+    free(*at);
+    *at = copy;
+}
+
 void turn_clear(struct turn *t)
 {
     free(t->coupling);
@@ -167,10 +174,13 @@ struct item *model_add(struct model *m, enum item_kind kind)
                         .times = 1,
                         .live = true,
                         .dirty = true};
-    it->id = m->n_items > 1 ? m->items[m->n_items - 2].id + 1 : 1;
+    /* A call's number is followed by its result's. */
+    const struct item *last = m->n_items > 1 ? it - 1 : NULL;
+    it->id = last != NULL ? last->id + (last->kind == ITEM_CALL ? 2 : 1) : 1;
     if (kind == ITEM_CALL) {
         it->call = mem_new(sizeof *it->call);
         it->call->result_tokens = UNKNOWN;
+        it->call->result_id = it->id + 1;
     }
     return it;
 }

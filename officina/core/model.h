@@ -94,10 +94,11 @@ struct call {
     char *question;            /* while ASKING by the tool `ask` */
     char **options;            /* its choices */
     size_t n_options;
-    char *repair;       /* how malformed arguments were mended, told in the result; or NULL */
-    char *fault;        /* why the arguments cannot be used; or NULL */
-    uint8_t sign[16];   /* of tool, arguments and result: the repeat guard */
-    bool denied_before; /* this very call was denied earlier (headless exit status) */
+    char *repair; /* how malformed arguments were mended, told in the result; or NULL */
+    char *fault;  /* why the arguments cannot be used; or NULL */
+    int flags;    /* TOOL_* of tools/tool.h, once checked */
+    bool allowed; /* by the user: `bound` goes along when it runs */
+    uint8_t bound[32];
 };
 
 enum notice_level { NOTICE_INFO, NOTICE_TROUBLE }; /* · and ! */
@@ -110,11 +111,13 @@ struct item {
     uint64_t ended;   /* REASONING and TEXT: when its last byte arrived; 0 while it streams */
     struct text body; /* text; of a CUT its words; of a CALL unused */
     struct call *call;
+    int64_t answer; /* REASONING, TEXT, CALL: items of one answer have the same number; 0 otherwise */
     int64_t tokens; /* as counted or estimated; UNKNOWN */
     enum notice_level level;
     int times;    /* equal notices in a row are one, counted here */
     bool partial; /* the answer broke off here; what had arrived is kept */
     bool live;    /* in the branch that the model sees (false above a rewind's cut) */
+    bool rewound; /* not live because of a rewind: /redo brings it back */
     bool dirty;   /* not stored yet in this form */
 };
 

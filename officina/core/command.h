@@ -1,0 +1,18 @@
+/* The commands of the composer: one table for the menu, the help, and the core. */
+#ifndef OFF_COMMAND_H
+#define OFF_COMMAND_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+struct command {
+    const char *name; /* "/rewind" */
+    const char *args; /* "[turn]", or "" */
+    const char *help;
+    bool screen; /* the screen does it itself; the core never sees it */
+    bool busy;   /* allowed while the model works */
+};
+
+const struct command *command_list(size_t *n);
+
+#endif
