@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static const char *prompt_of(const struct model *m, size_t turn)
 {
@@ -32,7 +33,7 @@ static void add_row(struct model *m, size_t turn)
     const char *asked = prompt_of(m, turn);
     time_t at = (time_t)(t->started / 1000000);
     struct tm tm;
-    gmtime_r(&at, &tm);
+    localtime_r(&at, &tm);
     strftime(when, sizeof when, "%H:%M", &tm);
     if (t->files_changed > 0)
         snprintf(files, sizeof files, "%d changed", t->files_changed);

@@ -101,7 +101,7 @@ void turn_begin(struct model *m, const char *text, struct effects *fx)
                        .tokens_before = m->gauges.used,
                        .tokens_after = UNKNOWN,
                        .dirty = true};
-    snprintf(t->key, sizeof t->key, "t%04d", (int)(++c->next_turn % 1000000));
+    snprintf(t->key, sizeof t->key, "t%04u", (unsigned)(++c->next_turn % 100000));
     t->coupling = mem_dup(m->coupling);
     effect_add(fx, FX_SNAP, (int64_t)m->n_turns - 1, NULL, NULL)->n = SNAP_USER;
     effect_add(fx, FX_HISTORY, 0, NULL, text);
