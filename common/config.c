@@ -276,7 +276,7 @@ int vt_config_set(struct vt_config *c, enum vt_config_layer layer, const char *n
     if (k < 0)
         return vt_fail_prefix(err, "%s", origin);
     struct value *old = &c->v[k];
-    if (layer == VT_L_CMDLINE && old->layer == VT_L_CMDLINE)
+    if (layer >= VT_L_CMDLINE && old->layer == layer)
         return bad(err, origin, &keys[k], "given twice (before: %s)", old->origin);
     struct value v = {.layer = layer};
     if (parse_value(&keys[k], value, origin, &v, err) < 0)
@@ -313,6 +313,10 @@ int vt_config_check(const struct vt_config *c, struct vt_err *err)
     if (colon == NULL || colon == listen || end == colon + 1 || *end != '\0' || port < 0 || port > 65535)
         return bad(err, vt_config_origin(c, VT_CFG_HTTP_LISTEN), &keys[VT_CFG_HTTP_LISTEN],
                    "\"%.64s\" is not ADDRESS:PORT", listen);
+    const char *sha = vt_config_str(c, VT_CFG_MODEL_SHA256);
+    if (sha[0] != '\0' && (strlen(sha) != 64 || strspn(sha, "0123456789abcdef") != 64))
+        return bad(err, vt_config_origin(c, VT_CFG_MODEL_SHA256), &keys[VT_CFG_MODEL_SHA256],
+                   "\"%.64s\" is no SHA-256: 64 digits 0-9 a-f", sha);
     int64_t stall = vt_config_int(c, VT_CFG_ENGINE_LOAD_STALL_S);
     int64_t load = vt_config_int(c, VT_CFG_ENGINE_LOAD_MAX_S);
     if (load < stall)
@@ -351,6 +355,12 @@ bool vt_config_is_set(const struct vt_config *c, enum vt_config_key k)
     return c->v[k].layer > VT_L_DEFAULT;
 }
 
+bool vt_config_is_default(const struct vt_config *c, enum vt_config_key k)
+{
+    char buf[64];
+    return strcmp(c->v[k].text, default_text(&keys[k], buf, sizeof buf)) == 0;
+}
+
 const char *vt_config_name(enum vt_config_key k)
 {
     return keys[k].name;
@@ -360,6 +370,11 @@ const char *vt_config_text(const struct vt_config *c, enum vt_config_key k, char
 {
     snprintf(out, size, "%s", c->v[k].text);
     return out;
+}
+
+enum vt_config_layer vt_config_layer_of(const struct vt_config *c, enum vt_config_key k)
+{
+    return c->v[k].layer;
 }
 
 const char *vt_config_origin(const struct vt_config *c, enum vt_config_key k)

@@ -1,6 +1,6 @@
 /* Configuration: one table of keys (config.def), seven layers, each value with its origin.
  *
- * defaults < vendor file < site file < site drop-ins < profile < user file < environment < command line.
+ * defaults < vendor file < site file < site drop-ins < profile < user file < environment < command line < blessed record.
  * Unset and empty are different. Unknown or duplicate keys, values out of range and a unit suffix that does
  * not fit are errors naming file, line and key, with the nearest legal names. Built on one thread, then
  * read-only for all. */
@@ -31,7 +31,8 @@ enum vt_config_layer {
     VT_L_PROFILE,
     VT_L_USER,
     VT_L_ENV,
-    VT_L_CMDLINE
+    VT_L_CMDLINE,
+    VT_L_RECORD /* a complete state that an operator chose by name at run time */
 };
 
 struct vt_config;
@@ -54,8 +55,9 @@ int vt_config_env(struct vt_config *c, char **envp, struct vt_err *err);
 /* All file layers in order from the standard places below etc (e.g. "/etc/vitriol") and vendor. */
 int vt_config_layers(struct vt_config *c, const char *vendor, const char *etc, bool user_files,
                      struct vt_err *err);
-/* The profile that profile.name chooses after all other layers are in: NAME.conf in etc/profiles, else in
- * vendor/profiles. The profile "default" may be absent. */
+/* The profile that profile.name chooses after all other layers are in: NAME.conf in paths.profiles_dir, else in
+ * etc/profiles, else in vendor/profiles. The profile "default" may be absent. What it locks (profile.locked) and a layer
+ * above it sets is an error; a record is no such layer. */
 int vt_config_profile(struct vt_config *c, const char *vendor, const char *etc, struct vt_err *err);
 /* Rules over several keys (pool divides into slots, windows are multiples of 256, …). */
 int vt_config_check(const struct vt_config *c, struct vt_err *err);
@@ -66,11 +68,14 @@ double vt_config_float(const struct vt_config *c, enum vt_config_key k);
 const char *vt_config_str(const struct vt_config *c, enum vt_config_key k); /* never NULL; "" when empty */
 bool vt_config_is_set(const struct vt_config *c, enum vt_config_key k);     /* by any layer above defaults */
 
+bool vt_config_is_default(const struct vt_config *c, enum vt_config_key k); /* its value, whoever set it */
+
 const char *vt_config_name(enum vt_config_key k); /* "engine.slots" */
 /* The key of a name, or -1 with the nearest names in err. */
 int vt_config_find(const char *name, struct vt_err *err);
 /* The value as text, in the form the parser reads. */
 const char *vt_config_text(const struct vt_config *c, enum vt_config_key k, char *out, size_t size);
+enum vt_config_layer vt_config_layer_of(const struct vt_config *c, enum vt_config_key k);
 const char *vt_config_origin(const struct vt_config *c, enum vt_config_key k);
 enum vt_config_reload vt_config_reload_class(enum vt_config_key k);
 const char *vt_config_doc(enum vt_config_key k);

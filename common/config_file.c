@@ -267,32 +267,75 @@ int vt_config_layers(struct vt_config *c, const char *vendor, const char *etc, b
     return user_files ? user_file(c, err) : 0;
 }
 
+/* One pattern of profile.locked: a key, or a section with .* behind it. */
+static bool matches(const char *pattern, size_t n, const char *key)
+{
+    if (n > 0 && pattern[n - 1] == '*')
+        return strncmp(pattern, key, n - 1) == 0;
+    return strlen(key) == n && strncmp(pattern, key, n) == 0;
+}
+
+static bool matches_any_key(const char *pattern, size_t n)
+{
+    for (int k = 0; k < VT_CFG_COUNT; k++) {
+        if (matches(pattern, n, vt_config_name((enum vt_config_key)k)))
+            return true;
+    }
+    return false;
+}
+
+static int keep_locked(const struct vt_config *c, struct vt_err *err)
+{
+    const char *origin = vt_config_origin(c, VT_CFG_PROFILE_LOCKED);
+    for (const char *p = vt_config_str(c, VT_CFG_PROFILE_LOCKED); *p != '\0';) {
+        size_t n = strcspn(p, ", ");
+        if (n > 0 && !matches_any_key(p, n))
+            return vt_fail(err, VT_E_CONFIG, "%s: profile.locked: no key matches %.*s", origin, (int)n, p);
+        for (int k = 0; n > 0 && k < VT_CFG_COUNT; k++) {
+            enum vt_config_key key = (enum vt_config_key)k;
+            enum vt_config_layer layer = vt_config_layer_of(c, key);
+            if (layer > VT_L_PROFILE && layer < VT_L_RECORD && matches(p, n, vt_config_name(key)))
+                return vt_fail(err, VT_E_CONFIG, "%s: %s is locked by profile %s (%s)",
+                               vt_config_origin(c, key), vt_config_name(key),
+                               vt_config_str(c, VT_CFG_PROFILE_NAME), origin);
+        }
+        p += n + strspn(p + n, ", ");
+    }
+    return 0;
+}
+
 int vt_config_profile(struct vt_config *c, const char *vendor, const char *etc, struct vt_err *err)
 {
     const char *name = vt_config_str(c, VT_CFG_PROFILE_NAME);
+    const char *own = vt_config_str(c, VT_CFG_PATHS_PROFILES_DIR);
     if (name[0] == '.' || strchr(name, '/') != NULL)
         return vt_fail(err, VT_E_CONFIG, "%s: profile.name: \"%s\" is a name, not a path",
                        vt_config_origin(c, VT_CFG_PROFILE_NAME), name);
-    const char *dirs[] = {etc, vendor};
-    for (int i = 0; i < 2; i++) {
-        char path[PATH_MAX];
-        if (dirs[i] == NULL)
-            continue;
-        snprintf(path, sizeof path, "%s/profiles/%s.conf", dirs[i], name);
-        FILE *f = fopen(path, "re");
+    char path[3][PATH_MAX] = {"", "", ""};
+    if (own[0] != '\0')
+        snprintf(path[0], sizeof path[0], "%s/%s.conf", own, name);
+    if (etc != NULL)
+        snprintf(path[1], sizeof path[1], "%s/profiles/%s.conf", etc, name);
+    if (vendor != NULL)
+        snprintf(path[2], sizeof path[2], "%s/profiles/%s.conf", vendor, name);
+    for (int i = 0; i < 3; i++) {
+        FILE *f = path[i][0] != '\0' ? fopen(path[i], "re") : NULL;
         if (f == NULL)
             continue;
         fclose(f);
         char *chosen = strdup(name);
-        int rc = vt_config_file(c, VT_L_PROFILE, path, false, err);
+        int rc = vt_config_file(c, VT_L_PROFILE, path[i], false, err);
         /* A profile that renames itself would be two profiles at once. */
         if (rc == 0 && chosen != NULL && strcmp(chosen, vt_config_str(c, VT_CFG_PROFILE_NAME)) != 0)
-            rc = vt_fail(err, VT_E_CONFIG, "%s: a profile cannot set profile.name", path);
+            rc = vt_fail(err, VT_E_CONFIG, "%s: a profile cannot set profile.name", path[i]);
         free(chosen);
-        return rc;
+        return rc < 0 ? rc : keep_locked(c, err);
     }
     if (strcmp(name, "default") == 0)
         return 0;
-    return vt_fail(err, VT_E_CONFIG, "%s: profile.name: no profile \"%s\" (looked for %s/profiles/%s.conf)",
-                   vt_config_origin(c, VT_CFG_PROFILE_NAME), name, etc != NULL ? etc : "", name);
+    return vt_fail(err, VT_E_CONFIG, "%s: profile.name: no profile \"%s\" (looked for %s)",
+                   vt_config_origin(c, VT_CFG_PROFILE_NAME), name,
+                   path[0][0] != '\0'   ? path[0]
+                   : path[1][0] != '\0' ? path[1]
+                                        : path[2]);
 }

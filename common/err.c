@@ -81,6 +81,7 @@ int vt_err_exit(const struct vt_err *err)
     case VT_E_CONFIG: return VT_EX_CONFIG;
     case VT_E_DEVICE_LOST: return VT_EX_DEVICE_LOST;
     case VT_E_DEVICE_MEM: return VT_EX_DEVICE_OOM_RUN;
+    case VT_E_MEM_PRESSURE:
     case VT_E_NOMEM: return VT_EX_HOST_MEM;
     default: return VT_EX_INTERNAL;
     }

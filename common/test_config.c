@@ -61,7 +61,7 @@ static void test_unset_empty_value(void **state)
 /* Each adjacent pair of layers, set in either order: the higher one wins. */
 static void test_precedence(void **state)
 {
-    for (int l = VT_L_DEFAULT + 1; l < VT_L_CMDLINE; l++) {
+    for (int l = VT_L_DEFAULT + 1; l < VT_L_RECORD; l++) {
         for (int order = 0; order < 2; order++) {
             struct vt_config *c = vt_config_new();
             struct vt_err e;
@@ -262,6 +262,45 @@ static void test_files(void **state)
     assert_int_equal(rmdir(dir), 0);
 }
 
+/* What a profile locks, the layers above it may not set; a record, which is complete in itself, may. */
+static void test_locked(void **state)
+{
+    char dir[] = "/tmp/vtcfg-XXXXXX", path[64];
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/fast.conf", dir);
+    FILE *f = fopen(path, "w");
+    fputs("[profile]\nlocked = engine.s*, model.path\n[engine]\nslots = 2\n", f);
+    fclose(f);
+    for (int l = VT_L_SITE; l <= VT_L_RECORD; l++) {
+        struct vt_config *c = vt_config_new();
+        struct vt_err e;
+        assert_int_equal(set(c, VT_L_SITE, "profile.name", "fast", &e), 0);
+        assert_int_equal(set(c, VT_L_SITE, "paths.profiles_dir", dir, &e), 0);
+        assert_int_equal(set(c, (enum vt_config_layer)l, "engine.slots", "3", &e), 0);
+        assert_int_equal(set(c, VT_L_CMDLINE, "engine.threads", "1", &e), 0); /* not locked */
+        int rc = vt_config_profile(c, NULL, NULL, &e);
+        bool refused = l > VT_L_PROFILE && l < VT_L_RECORD;
+        assert_int_equal(rc, refused ? -1 : 0);
+        if (refused) {
+            has(&e, "engine.slots is locked by profile fast");
+            has(&e, "fast.conf:2");
+        }
+        vt_config_free(c);
+    }
+    f = fopen(path, "w");
+    fputs("[profile]\nlocked = engine.slotz\n", f);
+    fclose(f);
+    struct vt_config *c = vt_config_new();
+    struct vt_err e;
+    set(c, VT_L_SITE, "profile.name", "fast", &e);
+    set(c, VT_L_SITE, "paths.profiles_dir", dir, &e);
+    assert_int_equal(vt_config_profile(c, NULL, NULL, &e), -1);
+    has(&e, "no key matches engine.slotz");
+    vt_config_free(c);
+    unlink(path);
+    rmdir(dir);
+}
+
 static void test_suggest(void **state)
 {
     static const char *const list[] = {"status", "start", "stop", "slots", "bounce"};
@@ -306,6 +345,7 @@ int main(void)
         cmocka_unit_test(test_command_line_twice),
         cmocka_unit_test(test_rules),
         cmocka_unit_test(test_files),
+        cmocka_unit_test(test_locked),
         cmocka_unit_test(test_suggest),
         cmocka_unit_test(test_reference),
     };

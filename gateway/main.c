@@ -111,6 +111,28 @@ static int start_http(struct gateway *gw, struct vt_err *err)
     return http_new(&gw->http, gw->ev, fds, gw->n_http_fds, &lim, &dispatch_ops, gw, gw->log, err);
 }
 
+/* What clients may rely on beside the engine's shape: held against the record when an earlier state is restored. */
+static void put_contract(const struct gateway *gw, struct vt_enc *e)
+{
+    const struct model *m = &gw->model;
+    uint8_t sum[VT_SHA256_LEN];
+    char template[2 * 6 + 1] = "none";
+    if (m->tmpl_text) {
+        vt_sha256(m->tmpl_text, strlen(m->tmpl_text), sum);
+        vt_hex(sum, 6, template);
+    }
+    const char *const pair[][2] = {{"alias", m->alias},
+                                   {"calls", m->tok ? m->dialect->name : "none"},
+                                   {"template", template},
+                                   {"think", m->tok && m->think->open ? m->think->open : "none"},
+                                   {"vocab", m->vocab}};
+    vt_enc_map(e, VT_READY_FACTS, sizeof pair / sizeof pair[0]);
+    for (size_t i = 0; i < sizeof pair / sizeof pair[0]; i++) {
+        vt_enc_put_str(e, pair[i][0]);
+        vt_enc_put_str(e, pair[i][1]);
+    }
+}
+
 /* Accepting begins when it is known what is there to serve: whoever waited in the listening socket meanwhile should not be
  * told that a model loads which has been ready all along. */
 static void serve(struct gateway *gw)
@@ -123,7 +145,7 @@ static void serve(struct gateway *gw)
         sd_event_exit(gw->ev, vt_err_exit(&err));
         return;
     }
-    vt_child_begin(gw->child, VT_F_READY, 0);
+    put_contract(gw, vt_child_begin(gw->child, VT_F_READY, 0));
     vt_child_send(gw->child);
     vt_log(gw->log, VT_LOG_INFO, "serving %s on %d listening socket(s)", gw->model.alias, gw->n_http_fds);
 }

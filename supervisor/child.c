@@ -7,6 +7,7 @@
 #include "lifeline.h"
 #include "links.h"
 #include "ops.h"
+#include "profiles.h"
 #include "routes.h"
 
 #include "hash.h"
@@ -202,6 +203,7 @@ void child_ready(struct child *c, const struct vt_frame *f)
     c->was_ready = c->ever_ready = true;
     c->start_us[c->n_starts++ % SUP_START_TIMES] = c->ready_at - c->spawned_at;
     live_enter(&c->live, LIVE_SERVING, c->ready_at);
+    profiles_launched(s, c, f);
     launch_announce(c);
     child_change(c, EV_READY);
     if (c->role == ROLE_STORE)
@@ -227,6 +229,7 @@ static int on_timer(sd_event_source *src, uint64_t usec, void *arg)
 {
     struct child *c = arg;
     switch (c->state) {
+    case VT_CHILD_DOWN: /* its model was being read */
     case VT_CHILD_BACKOFF:
     case VT_CHILD_FAILED:
         if (c->want && !c->sup->stopping)

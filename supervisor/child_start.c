@@ -5,6 +5,8 @@
 #include "evidence.h"
 #include "gate.h"
 #include "lifeline.h"
+#include "payload.h"
+#include "profiles.h"
 #include "programs.h"
 #include "spawn.h"
 
@@ -60,11 +62,22 @@ uint64_t child_payload_identity(const struct sup *s)
            (uint64_t)st.st_mtim.tv_nsec;
 }
 
+#define PAYLOAD_POLL_US VT_MS(200)
+
+/* 1: not yet known, since its model is still being read. */
 static int gate(struct child *c, struct vt_err *err)
 {
     if (c->role != ROLE_ENGINE)
         return 0;
-    if (gate_find_model(c->sup, err) == 0 && gate_engine(c->sup, err) == 0)
+    struct sup *s = c->sup;
+    enum payload_state p = PAYLOAD_BAD;
+    if (!s->force_shape && profiles_may_launch(s, s->cfg, err) < 0)
+        return -1;
+    if (gate_find_model(s, err) == 0)
+        p = payload_check(s, s->cfg, s->model, err);
+    if (p == PAYLOAD_WORKING)
+        return 1;
+    if (p == PAYLOAD_GOOD && gate_engine(s, err) == 0)
         return 0;
     c->payload_seen = child_payload_identity(c->sup);
     return -1;
@@ -175,7 +188,12 @@ void child_start(struct child *c)
     struct sup *s = c->sup;
     struct vt_err err;
     struct pipes p;
-    if (gate(c, &err) < 0 || make_pipes(&p, &err) < 0) {
+    int open = gate(c, &err);
+    if (open > 0) {
+        child_arm(c, sup_now(s) + PAYLOAD_POLL_US);
+        return;
+    }
+    if (open < 0 || make_pipes(&p, &err) < 0) {
         refused(c, &err);
         return;
     }

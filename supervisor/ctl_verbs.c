@@ -69,7 +69,7 @@ static bool leaving(const struct child *c)
 /* The truth of now, whatever the loop has not come to yet: a death that is in the making ends "ready". */
 static bool serves(const struct sup *s, const struct child *c)
 {
-    return c->state == VT_CHILD_READY && !child_dying(c) &&
+    return c->state == VT_CHILD_READY && !c->unrouted && !child_dying(c) &&
            (c->role != ROLE_ENGINE || links_up(s, 'd', c) != 0);
 }
 
@@ -363,9 +363,10 @@ static int verb_op_status(struct sup *s, const msgpack_object_map *args, struct 
     if (op == NULL)
         return vt_fail(err, VT_E_NOT_FOUND, "no operation of that number; the last %d are kept", OPS_KEPT);
     uint64_t until = op->state == OP_RUNNING ? sup_now(s) : op->ended;
-    result(e, 11);
+    result(e, 12);
     num(e, "bytes", op->bytes);
     str(e, "child", op->child);
+    num(e, "code", (uint64_t)op->code);
     num(e, "elapsed_ms", (until - op->began) / 1000);
     num(e, "failed", op->failed);
     num(e, "op", op->id);
@@ -530,19 +531,26 @@ static const struct verb verbs[] = {
 };
 #define N_VERBS (sizeof verbs / sizeof verbs[0])
 
+static const struct verb *verb_at(size_t i)
+{
+    return i < N_VERBS ? &verbs[i] : i - N_VERBS < n_profile_verbs ? &profile_verbs[i - N_VERBS] : NULL;
+}
+
 const struct verb *verb_find(const char *name)
 {
-    for (size_t i = 0; i < N_VERBS; i++) {
-        if (strcmp(verbs[i].name, name) == 0)
-            return &verbs[i];
+    const struct verb *v;
+    for (size_t i = 0; (v = verb_at(i)) != NULL; i++) {
+        if (strcmp(v->name, name) == 0)
+            return v;
     }
     return NULL;
 }
 
 const char *verb_suggest(const char *name, char *out, size_t size)
 {
-    const char *names[N_VERBS];
-    for (size_t i = 0; i < N_VERBS; i++)
-        names[i] = verbs[i].name;
-    return vt_suggest(name, names, N_VERBS, out, size);
+    const char *names[N_VERBS + 16];
+    size_t n = 0;
+    for (; n < sizeof names / sizeof names[0] && verb_at(n) != NULL; n++)
+        names[n] = verb_at(n)->name;
+    return vt_suggest(name, names, n, out, size);
 }

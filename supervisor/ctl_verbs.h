@@ -14,6 +14,9 @@ struct verb {
     int (*run)(struct sup *s, const msgpack_object_map *args, struct vt_enc *e, struct vt_err *err);
 };
 
+extern const struct verb profile_verbs[]; /* ctl_verbs_profile.c */
+extern const size_t n_profile_verbs;
+
 const struct verb *verb_find(const char *name);
 /* "; did you mean …" for an unknown one. */
 const char *verb_suggest(const char *name, char *out, size_t size);

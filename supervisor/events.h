@@ -18,6 +18,9 @@ enum event_kind {
     EVENT_NOTE = 7,   /* of a child */
     EVENT_LINK = 8,
     EVENT_LOCK = 9,
+    EVENT_PROFILE = 10, /* applied, blessed, rolled back */
+    EVENT_PLAN = 11,    /* measured memory is not what was planned */
+    EVENT_DRIFT = 12,   /* what runs differs from its blessed record */
 };
 
 struct event {

@@ -151,7 +151,9 @@ void fingerprint_line(const struct fingerprint_in *in, const char *fp, char *out
     n = field(out, size, n, "build", in->build);
     n = field(out, size, n, "numerics", kv_get(f, "numerics"));
     n = field(out, size, n, "profile", in->profile);
-    n = field(out, size, n, "blessed", "none");
+    if (in->rolled_back_from != NULL && in->rolled_back_from[0] != '\0')
+        n = field(out, size, n, "rolled-back-from", in->rolled_back_from);
+    n = field(out, size, n, "blessed", in->blessed != NULL && in->blessed[0] != '\0' ? in->blessed : "none");
     n = field(out, size, n, "model", kv_get(f, "model"));
     n = field(out, size, n, "sha", kv_get(f, "sha"));
     n = field(out, size, n, "bytes", kv_get(f, "bytes"));

@@ -22,6 +22,7 @@ struct fingerprint_in {
         *facts; /* of the payload and the machine: model, sha, bytes, arch, numerics, kv, gpus, … */
     uint64_t pool_tokens, slots, window;
     const char *diff, *bdiff;
+    const char *blessed, *rolled_back_from; /* tag of the record; NULL or "": none */
 };
 
 /* The map that is hashed, stored and compared: effective values and facts that bear on the result. */

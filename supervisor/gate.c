@@ -1,5 +1,8 @@
 #include "gate.h"
 
+#include "payload.h"
+#include "profiles.h"
+
 #include "gguf.h"
 
 #include <dirent.h>
@@ -126,6 +129,24 @@ static uint64_t kv_per_token(const struct gguf_file *f)
     return 2ull * 2 * kv_heads * d * ((layers + interval - 1) / (interval > 0 ? interval : 1));
 }
 
+/* What this very shape took before is better than any sum. */
+static void measured(const struct sup *s, struct gate_need *n)
+{
+    const struct {
+        const char *name;
+        uint64_t *at;
+    } terms[] = {{"kv", &n->kv}, {"work", &n->workspace}};
+    char identity[13];
+    uint64_t bytes;
+    double v;
+    if (s->profiles == NULL || payload_identity(s->model, identity, &bytes, NULL) < 0)
+        return;
+    for (size_t i = 0; i < sizeof terms / sizeof terms[0]; i++) {
+        if (profiles_measured(s, identity, terms[i].name, &v) && v >= 0 && v < 1e15)
+            *terms[i].at = (uint64_t)v;
+    }
+}
+
 int gate_engine(const struct sup *s, struct vt_err *err)
 {
     struct gguf_file *f;
@@ -144,5 +165,7 @@ int gate_engine(const struct sup *s, struct vt_err *err)
     need.kv = kv_per_token(f) * (uint64_t)vt_config_int(s->cfg, VT_CFG_ENGINE_SLOTS) *
               (uint64_t)vt_config_int(s->cfg, VT_CFG_ENGINE_CTX_TOKENS);
     gguf_close(f);
-    return gate_memory(&need, gate_mem_available(vt_config_str(s->cfg, VT_CFG_PATHS_PROC_ROOT)), err);
+    measured(s, &need);
+    uint64_t free_now = gate_mem_available(vt_config_str(s->cfg, VT_CFG_PATHS_PROC_ROOT));
+    return gate_memory(&need, free_now > 0 ? free_now + s->mem_credit : 0, err);
 }

@@ -2,6 +2,8 @@
 
 #include "child.h"
 #include "events.h"
+#include "profiles.h"
+#include "shape.h"
 #include "spawn.h"
 #include "sup.h"
 
@@ -30,23 +32,18 @@ static bool in_section(enum vt_config_key k, const char *section)
     return strncmp(vt_config_name(k), section, n) == 0 && vt_config_name(k)[n] == '.';
 }
 
-/* Keys that make the shape of an engine are always said, so that its report can be held against them. */
-static bool is_shape(enum vt_config_key k)
-{
-    return in_section(k, "engine") && vt_config_reload_class(k) == VT_R_DRAIN;
-}
-
 static bool concerns(const struct child *c, enum vt_config_key k)
 {
     const struct vt_config *cfg = c->sup->cfg;
-    bool set = vt_config_is_set(cfg, k);
+    /* A value that is the default says nothing, whoever wrote it. */
+    bool set = !vt_config_is_default(cfg, k);
     if (k == VT_CFG_LOG_LEVEL)
         return set;
     switch (c->role) {
     case ROLE_ENGINE:
         if (k == VT_CFG_ENGINE_PROGRAM || k == VT_CFG_ENGINE_ARGS)
             return false;
-        return is_shape(k) || k == VT_CFG_MODEL_PATH ||
+        return shape_has(k) || k == VT_CFG_MODEL_PATH ||
                (set && (in_section(k, "engine") || in_section(k, "store")));
     case ROLE_GATEWAY:
         if (k == VT_CFG_HTTP_LISTEN)
@@ -190,7 +187,7 @@ static bool must_be_reported(const char *key)
 {
     struct vt_err ignored;
     int k = vt_config_find(key, &ignored);
-    return k >= 0 && is_shape((enum vt_config_key)k);
+    return k >= 0 && shape_has((enum vt_config_key)k);
 }
 
 int launch_ready(struct child *c, const struct vt_frame *f, struct vt_err *err)
@@ -249,7 +246,7 @@ static void put(struct child *c, struct child *store)
     vt_enc_str(e, VT_LAUNCH_PUT_LINE, l->line);
     kv_put(&l->map, e, VT_LAUNCH_PUT_EFFECTIVE);
     vt_enc_str(e, VT_LAUNCH_PUT_DIFF_PREV, l->diff);
-    vt_enc_str(e, VT_LAUNCH_PUT_DIFF_BLESS, "none");
+    vt_enc_str(e, VT_LAUNCH_PUT_DIFF_BLESS, l->bdiff);
     vt_enc_u64(e, VT_LAUNCH_PUT_STARTED_US, vt_wall(&c->sup->clock) - (sup_now(c->sup) - c->spawned_at));
     vt_enc_str(e, VT_LAUNCH_PUT_BOOT_ID, c->sup->boot_id);
     child_send(store);
@@ -282,7 +279,9 @@ void launch_announce(struct child *c)
                                 .slots = l->slots,
                                 .window = l->window,
                                 .diff = l->diff,
-                                .bdiff = "none"};
+                                .bdiff = l->bdiff,
+                                .blessed = "none",
+                                .rolled_back_from = profiles_rolled_back_from(c->sup)};
     if (c->role != ROLE_ENGINE || fingerprint_map(&in, &l->map) < 0)
         return;
     fingerprint_fp(&l->map, l->fp);
@@ -292,11 +291,15 @@ void launch_announce(struct child *c)
         snprintf(l->diff, sizeof l->diff, "first");
     else
         fingerprint_diff(&l->previous, &l->map, l->diff, sizeof l->diff);
+    profiles_bdiff(c->sup, &l->map, l->bdiff, sizeof l->bdiff, &in.blessed);
     fingerprint_line(&in, l->fp, l->line, sizeof l->line);
+    if (strcmp(l->bdiff, "none") != 0 && vt_config_bool(c->sup->cfg, VT_CFG_PROFILE_PRODUCTION))
+        event_text(c->sup, EVENT_DRIFT, c, VT_LOG_WARNING, "drift from the blessed record %s: %.180s",
+                   in.blessed, l->bdiff);
     char gen[16];
     snprintf(gen, sizeof gen, "%u", c->gen);
     vt_log_ev(c->sup->log, VT_LOG_NOTICE, "fingerprint", l->line, "FP", l->fp, "FP_DIFF", l->diff, "BDIFF",
-              "none", "CHILD", c->name, "GEN", gen, NULL);
+              l->bdiff, "CHILD", c->name, "GEN", gen, NULL);
     remember(c);
     struct child *store = living_store(c->sup);
     if (store != NULL)

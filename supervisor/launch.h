@@ -23,9 +23,9 @@ struct launch {
     char env[5], args[5];
     char fp[FINGERPRINT_FP];
     char line[FINGERPRINT_LINE];
-    char diff[1024];
-    uint64_t store_id; /* row of the launch table; 0: not acknowledged */
-    bool put;          /* LAUNCH_PUT was sent to the current store */
+    char diff[1024], bdiff[1024]; /* against the launch before, and the blessed record */
+    uint64_t store_id;            /* row of the launch table; 0: not acknowledged */
+    bool put;                     /* LAUNCH_PUT was sent to the current store */
 };
 
 void launch_clear(struct launch *l);

@@ -5,6 +5,7 @@
 #include "launch.h"
 #include "links.h"
 #include "ops.h"
+#include "profiles.h"
 #include "store_ask.h"
 #include "tele.h"
 
@@ -67,9 +68,10 @@ static void beat(struct child *c, const struct vt_frame *f)
 static void order_done(struct child *c, const struct vt_frame *f)
 {
     unsigned verb = (unsigned)vt_frame_u64(f, VT_ORDER_DONE_VERB, 0);
-    if (verb == VT_ORDER_CANARY)
+    if (verb == VT_ORDER_CANARY) {
         live_canary_answered(&c->live, sup_now(c->sup));
-    else if (verb == VT_ORDER_DRAIN && c->state == VT_CHILD_DRAINING)
+        profiles_canary(c->sup, c, f);
+    } else if (verb == VT_ORDER_DRAIN && c->state == VT_CHILD_DRAINING)
         child_order(c, VT_ORDER_STOP, 0, 2000, 0, -1);
     else
         ops_order_done(c->sup, c, f);

@@ -273,7 +273,9 @@ void ops_child_changed(struct sup *s, struct child *c)
     if (s->ops == NULL)
         return;
     const struct op *op = slot_of(s->ops, c->op);
-    if (op != NULL && op->state == OP_RUNNING) {
+    bool moves = op != NULL && (strcmp(op->verb, "apply") == 0 || strcmp(op->verb, "probe") == 0 ||
+                                strcmp(op->verb, "rollback") == 0); /* profiles_move.c ends these */
+    if (op != NULL && op->state == OP_RUNNING && !moves) {
         bool up = strcmp(op->verb, "bounce") == 0 || strcmp(op->verb, "start") == 0;
         if (up && c->state == VT_CHILD_READY && c->was_ready && sup_now(s) >= op->began &&
             c->ready_at >= op->began)

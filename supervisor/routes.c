@@ -86,7 +86,7 @@ void routes_put(struct sup *s, struct vt_enc *e, unsigned key_epoch, unsigned ke
         vt_enc_put_array(e, 12);
         vt_enc_put_str(e, c->name);
         vt_enc_put_u64(e, c->gen);
-        vt_enc_put_u64(e, c->state == VT_CHILD_READY ? links_up(s, 'd', c) : 0);
+        vt_enc_put_u64(e, c->state == VT_CHILD_READY && !c->unrouted ? links_up(s, 'd', c) : 0);
         /* One that only waits for its turn to start is on its way, not down. */
         vt_enc_put_u64(e, c->state == VT_CHILD_DOWN && c->want ? VT_CHILD_STARTING : (unsigned)c->state);
         vt_enc_put_u64(e, c->launch.window);
@@ -108,7 +108,7 @@ static bool should_hold(const struct sup *s)
         const struct child *c = &s->child[i];
         if (c->role != ROLE_ENGINE || !c->ever_ready || s->stopping)
             continue;
-        if (c->state == VT_CHILD_READY && links_up(s, 'd', c) != 0)
+        if (c->state == VT_CHILD_READY && !c->unrouted && links_up(s, 'd', c) != 0)
             return false;
         away = away || (c->want && c->state != VT_CHILD_FAILED && c->state != VT_CHILD_DOWN);
     }

@@ -58,6 +58,7 @@ struct child {
     bool was_ready;  /* this generation reached ready */
     bool ever_ready; /* some generation did */
     bool waits_for_store;
+    bool unrouted; /* nothing is sent to it: it is being proved, or only measured */
 
     /* the process */
     int exe_fd; /* opened at start: what is executed is what was checked */
@@ -114,6 +115,8 @@ struct tele;
 struct events;
 struct duties;
 struct store_asked;
+struct profiles;
+struct payload;
 
 struct http_listen {
     int fd[SUP_FD_MAX];
@@ -156,7 +159,11 @@ struct sup {
     struct events *events;
     struct duties *duties;
     struct store_asked *asked; /* NULL: nothing was asked yet */
-    uint64_t mem_available;    /* bytes; 0: the reading could not be trusted */
+    struct profiles *profiles;
+    struct payload *payload; /* NULL: no model was checked yet */
+    bool force_shape;        /* a forbidden shape was forced */
+    uint64_t mem_credit;     /* bytes that come back before the next start */
+    uint64_t mem_available;  /* bytes; 0: the reading could not be trusted */
     sd_event_source *tick;
 };
 

@@ -322,11 +322,13 @@ static int report(const struct call *c, json_t *st)
                (unsigned long long)client_num(st, "saved"), (unsigned long long)client_num(st, "skipped"),
                (unsigned long long)client_num(st, "failed"), (unsigned long long)client_num(st, "tokens"),
                (unsigned long long)client_num(st, "bytes"));
+    const struct vt_err why = {.code = (int)client_num(st, "code")};
+    bool gate = why.code >= VT_E_CONFIG && why.code <= VT_E_PERM; /* it tells what to mend */
     json_decref(st);
-    return ok ? VT_EX_OK : VT_EX_INTERNAL;
+    return ok ? VT_EX_OK : gate ? vt_err_exit(&why) : VT_EX_INTERNAL;
 }
 
-static int act(struct call *c, const char *verb, json_t *args, bool wait, int timeout_s)
+int call_act(struct call *c, const char *verb, json_t *args, bool wait, int timeout_s)
 {
     struct vt_err err;
     uint64_t op = 0;
@@ -364,27 +366,27 @@ static json_t *child_arg(const struct call *c)
 
 static int cmd_bounce(struct call *c)
 {
-    return act(c, "bounce", child_arg(c), c->wait, 3600);
+    return call_act(c, "bounce", child_arg(c), c->wait, 3600);
 }
 
 static int cmd_drain(struct call *c)
 {
-    return act(c, "drain", child_arg(c), c->wait, 3600);
+    return call_act(c, "drain", child_arg(c), c->wait, 3600);
 }
 
 static int cmd_start(struct call *c)
 {
-    return act(c, "start", child_arg(c), c->wait, 3600);
+    return call_act(c, "start", child_arg(c), c->wait, 3600);
 }
 
 static int cmd_stop(struct call *c)
 {
-    return act(c, "stop", child_arg(c), c->wait, 60);
+    return call_act(c, "stop", child_arg(c), c->wait, 60);
 }
 
 static int cmd_reset(struct call *c)
 {
-    return act(c, "reset", child_arg(c), false, 0);
+    return call_act(c, "reset", child_arg(c), false, 0);
 }
 
 bool call_number(const char *text, uint64_t *out)
@@ -404,7 +406,7 @@ static int cmd_checkpoint(struct call *c)
             return call_misused(c, "checkpoint takes the number of a slot, or nothing for all");
         args = json_pack("{s:I}", "slot", (json_int_t)slot);
     }
-    return act(c, "export", args, true, 300);
+    return call_act(c, "export", args, true, 300);
 }
 
 static int cmd_op(struct call *c)
@@ -445,6 +447,15 @@ static const struct command {
     {"stop", cmd_stop, 1, "[child] stop it now (--wait)"},
     {"reset", cmd_reset, 1, "[child] forget its failures and start it"},
     {"store", cmd_store, 2, "list, verify, forget: checkpoints (--tenant T, --slot N)"},
+    {"apply", cmd_apply, 1,
+     "PROFILE run another profile: every gate first, back if it fails (--force, --wait)"},
+    {"probe", cmd_probe, 1, "PROFILE start it unrouted, keep what it measures, return (--force, --wait)"},
+    {"bless", cmd_bless, 1, "[TAG] what runs is the operating point (--note TEXT)"},
+    {"blessed", cmd_blessed, 1, "[TAG] the blessed records, or one"},
+    {"rollback", cmd_rollback, 1, "[TAG] run a blessed record again (--force, --wait)"},
+    {"forbid", cmd_forbid, 1, "[KEY=VALUE,…] --note EVIDENCE: a shape known to fail; without one: list them"},
+    {"measures", cmd_measures, 1, "[KEY] what shapes took, each for itself"},
+    {"verdicts", cmd_verdicts, 1, "[SUBJECT --note TEXT] what was tried and left, with its figure"},
     {"op", cmd_op, 1, "N how operation N went (--wait)"},
     {"version", cmd_version, 0, "builds of vitriolctl and vitriold"},
 };
@@ -462,15 +473,15 @@ static void usage(FILE *out)
 
 static int one_option(struct call *c, char **argv, int *i, struct vt_err *err)
 {
-    static const char *const names[] = {"--run-dir",      "--json",   "--follow", "--origin",   "--history",
-                                        "--diff",         "--wait",   "--ready",  "--timeout",  "--help",
-                                        "--api-key-file", "--tenant", "--slot",   "--state-dir"};
+    static const char *const names[] = {
+        "--run-dir", "--json", "--follow",       "--origin", "--history", "--diff",      "--wait",  "--ready",
+        "--timeout", "--help", "--api-key-file", "--tenant", "--slot",    "--state-dir", "--force", "--note"};
     struct {
         const char *name;
         bool *flag;
     } flags[] = {{"--json", &c->json},     {"--follow", &c->follow},   {"-f", &c->follow},
                  {"--origin", &c->origin}, {"--history", &c->history}, {"--diff", &c->diff},
-                 {"--wait", &c->wait},     {"--ready", &c->ready}};
+                 {"--wait", &c->wait},     {"--ready", &c->ready},     {"--force", &c->force}};
     const char *arg = argv[*i];
     char name[64], hint[160];
     for (size_t k = 0; k < sizeof flags / sizeof flags[0]; k++) {
@@ -483,7 +494,7 @@ static int one_option(struct call *c, char **argv, int *i, struct vt_err *err)
     snprintf(name, sizeof name, "%.*s", (int)(eq != NULL ? eq - arg : (long)strlen(arg)), arg);
     bool known = strcmp(name, "--run-dir") == 0 || strcmp(name, "--timeout") == 0 ||
                  strcmp(name, "--api-key-file") == 0 || strcmp(name, "--state-dir") == 0 ||
-                 strcmp(name, "--tenant") == 0 || strcmp(name, "--slot") == 0;
+                 strcmp(name, "--tenant") == 0 || strcmp(name, "--slot") == 0 || strcmp(name, "--note") == 0;
     if (!known)
         return vt_fail(err, VT_E_USAGE, "unknown option %.64s%s", arg,
                        vt_suggest(arg, names, sizeof names / sizeof names[0], hint, sizeof hint));
@@ -502,6 +513,8 @@ static int one_option(struct call *c, char **argv, int *i, struct vt_err *err)
         c->tenant = value;
     else if (strcmp(name, "--slot") == 0)
         c->slot = value;
+    else if (strcmp(name, "--note") == 0)
+        c->note = value;
     else if ((c->timeout_s = (int)strtol(value, &end, 10)) < 0 || end == value ||
              (*end != '\0' && strcmp(end, "s") != 0))
         return vt_fail(err, VT_E_USAGE, "--timeout %s: a number of seconds is needed", value);

@@ -10,9 +10,9 @@ struct call {
     struct client client;
     const char *run;   /* --run-dir, NULL: look for one */
     const char *state; /* --state-dir, NULL: the configured one */
-    bool json, follow, origin, history, diff, wait, ready;
-    const char *key_file, *tenant, *slot; /* NULL: not given */
-    int timeout_s;                        /* -1: the command's own */
+    bool json, follow, origin, history, diff, wait, ready, force;
+    const char *key_file, *tenant, *slot, *note; /* NULL: not given */
+    int timeout_s;                               /* -1: the command's own */
     const char *arg[3];
     int n_args;
 };
@@ -25,6 +25,18 @@ int call_misused(const struct call *c, const char *what);
 /* A number and nothing behind it. */
 bool call_number(const char *text, uint64_t *out);
 
+/* Calls an acting verb, whose args are stolen; wait: until its operation has ended. */
+int call_act(struct call *c, const char *verb, json_t *args, bool wait, int timeout_s);
+
 int cmd_store(struct call *c); /* ctl_store.c */
+/* ctl_profile.c */
+int cmd_apply(struct call *c);
+int cmd_probe(struct call *c);
+int cmd_rollback(struct call *c);
+int cmd_bless(struct call *c);
+int cmd_blessed(struct call *c);
+int cmd_forbid(struct call *c);
+int cmd_measures(struct call *c);
+int cmd_verdicts(struct call *c);
 
 #endif

@@ -8,7 +8,10 @@
 #include "links.h"
 #include "listen.h"
 #include "ops.h"
+#include "options.h"
 #include "orphans.h"
+#include "payload.h"
+#include "profiles.h"
 #include "routes.h"
 #include "store_ask.h"
 #include "sup.h"
@@ -16,7 +19,6 @@
 
 #include "build_id.h"
 #include "hash.h"
-#include "suggest.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -33,130 +35,6 @@
 #include <unistd.h>
 
 #define TICK_US VT_SEC(1)
-
-extern char **environ;
-
-/* ---- command line ---- */
-
-struct options {
-    const char *file;
-    int ready_fd;
-    bool help, version;
-};
-
-static const struct option_key {
-    const char *option, *key;
-} option_keys[] = {
-    {"--run-dir", "paths.run_dir"}, {"--state-dir", "paths.state_dir"}, {"--listen", "http.listen"},
-    {"--model", "model.path"},      {"--slots", "engine.slots"},        {"--ctx", "engine.ctx_tokens"},
-};
-#define N_OPTION_KEYS (sizeof option_keys / sizeof option_keys[0])
-
-static void usage(FILE *out)
-{
-    fputs("usage: vitriold [options]\n"
-          "  --run-dir DIR        sockets (paths.run_dir)\n"
-          "  --state-dir DIR      checkpoints (paths.state_dir)\n"
-          "  --listen ADDR:PORT   HTTP address, unless the socket is handed over (http.listen)\n"
-          "  --model FILE         GGUF file (model.path)\n"
-          "  --slots N            independent windows (engine.slots)\n"
-          "  --ctx N              tokens of one window (engine.ctx_tokens)\n"
-          "  --set SECTION.KEY=V  any other key; see vitriol.conf(5)\n"
-          "  --config FILE        one more configuration file\n"
-          "  --ready-fd N         write a newline there when the control plane answers\n"
-          "  --foreground         accepted for clarity: vitriold never forks itself away\n"
-          "  --version, --help\n"
-          "SIGTERM or SIGINT drains and exits 0; a second one hurries.\n",
-          out);
-}
-
-static int set_pair(struct vt_config *cfg, const char *pair, struct vt_err *err)
-{
-    char name[128];
-    const char *eq = strchr(pair, '=');
-    if (eq == NULL || eq == pair)
-        return vt_fail(err, VT_E_USAGE, "--set %s: write --set section.key=value", pair);
-    snprintf(name, sizeof name, "%.*s", (int)(eq - pair), pair);
-    return vt_config_set(cfg, VT_L_CMDLINE, name, eq + 1, "command line", err);
-}
-
-static int unknown_option(const char *arg, struct vt_err *err)
-{
-    const char *names[N_OPTION_KEYS + 6] = {"--set",        "--config",  "--ready-fd",
-                                            "--foreground", "--version", "--help"};
-    char hint[160];
-    for (size_t i = 0; i < N_OPTION_KEYS; i++)
-        names[6 + i] = option_keys[i].option;
-    return vt_fail(err, VT_E_USAGE, "unknown option %.64s%s", arg,
-                   vt_suggest(arg, names, N_OPTION_KEYS + 6, hint, sizeof hint));
-}
-
-static int one_option(struct options *o, struct vt_config *cfg, const char *arg, const char *value,
-                      struct vt_err *err)
-{
-    const char *key = NULL;
-    for (size_t i = 0; i < N_OPTION_KEYS; i++) {
-        if (strcmp(arg, option_keys[i].option) == 0)
-            key = option_keys[i].key;
-    }
-    if (key == NULL && strcmp(arg, "--set") != 0 && strcmp(arg, "--config") != 0 &&
-        strcmp(arg, "--ready-fd") != 0)
-        return unknown_option(arg, err);
-    if (value == NULL)
-        return vt_fail(err, VT_E_USAGE, "%s needs a value", arg);
-    if (key != NULL)
-        return vt_config_set(cfg, VT_L_CMDLINE, key, value, arg, err);
-    if (strcmp(arg, "--set") == 0)
-        return set_pair(cfg, value, err);
-    if (strcmp(arg, "--config") == 0) {
-        o->file = value;
-        return 0;
-    }
-    char *end;
-    long n = strtol(value, &end, 10);
-    if (*end != '\0' || end == value || n < 0 || n > 1048576 || fcntl((int)n, F_GETFD) < 0)
-        return vt_fail(err, VT_E_USAGE, "--ready-fd %s: not an open descriptor", value);
-    o->ready_fd = (int)n;
-    return 0;
-}
-
-static int parse(struct options *o, struct vt_config *cfg, int argc, char **argv, struct vt_err *err)
-{
-    o->ready_fd = -1;
-    for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            o->help = true;
-            return 0;
-        }
-        if (strcmp(argv[i], "--version") == 0) {
-            o->version = true;
-            return 0;
-        }
-        if (strcmp(argv[i], "--foreground") == 0)
-            continue;
-        if (one_option(o, cfg, argv[i], argv[i + 1], err) < 0)
-            return -1;
-        i++;
-    }
-    return 0;
-}
-
-static int configure(struct options *o, struct vt_config *cfg, int argc, char **argv, struct vt_err *err)
-{
-    if (parse(o, cfg, argc, argv, err) < 0)
-        return -1;
-    if (o->help || o->version)
-        return 0;
-    /* The user's file counts only for a user: a system unit has RUNTIME_DIRECTORY from its manager. */
-    bool user = getenv("RUNTIME_DIRECTORY") == NULL && geteuid() != 0;
-    if (vt_config_layers(cfg, VT_DIR_VENDOR, VT_DIR_ETC, user, err) < 0)
-        return -1;
-    if (o->file != NULL && vt_config_file(cfg, VT_L_USER, o->file, false, err) < 0)
-        return vt_fail_prefix(err, "--config");
-    if (vt_config_env(cfg, environ, err) < 0 || vt_config_profile(cfg, VT_DIR_VENDOR, VT_DIR_ETC, err) < 0)
-        return -1;
-    return vt_config_check(cfg, err);
-}
 
 static enum vt_level level_of(const struct vt_config *cfg)
 {
@@ -261,6 +139,7 @@ static int on_tick(sd_event_source *src, uint64_t usec, void *arg)
         child_tick(&s->child[i]);
     links_want(s);
     ops_tick(s);
+    profiles_tick(s);
     tele_children(s);
     duties_tick(s);
     if (sup_now(s) / TICK_US % 10 == 0)
@@ -347,7 +226,7 @@ static void share(const struct sup *s)
     }
 }
 
-static int open_modules(struct sup *s, struct vt_err *err)
+static int open_modules(struct sup *s, const struct options *o, struct vt_err *err)
 {
     if (sd_event_new(&s->ev) < 0)
         return vt_fail(err, VT_E_OS, "event loop");
@@ -356,7 +235,8 @@ static int open_modules(struct sup *s, struct vt_err *err)
         return vt_fail(err, VT_E_NOMEM, "out of memory");
     if (vt_sock_check_library(err) < 0 || watch_signals(s, err) < 0 || ops_open(s, err) < 0 ||
         links_open(s, err) < 0 || routes_open(s, err) < 0 || duties_open(s, err) < 0 ||
-        open_children(s, err) < 0 || open_ground(s, err) < 0 || ctl_open(s, err) < 0 || tele_open(s, err) < 0)
+        open_children(s, err) < 0 || open_ground(s, err) < 0 || profiles_open(s, o, err) < 0 ||
+        ctl_open(s, err) < 0 || tele_open(s, err) < 0)
         return -1;
     if (sd_event_add_time_relative(s->ev, &s->tick, CLOCK_MONOTONIC, TICK_US, 10000, on_tick, s) < 0)
         return vt_fail(err, VT_E_OS, "timer");
@@ -383,7 +263,7 @@ static void announce(struct sup *s, const struct options *o)
 static int serve(struct sup *s, const struct options *o, struct vt_err *err)
 {
     struct canary *canaries[2] = {NULL, NULL};
-    if (open_modules(s, err) < 0 ||
+    if (open_modules(s, o, err) < 0 ||
         canary_open(&canaries[0], s, CANARY_CTL, s->dir.ctl, on_canary, err) < 0 ||
         canary_open(&canaries[1], s, CANARY_TELE, s->dir.tele, on_canary, err) < 0) {
         canary_close(canaries[0]);
@@ -412,6 +292,8 @@ static void close_all(struct sup *s)
     tele_close(s);
     duties_close(s);
     store_ask_close(s);
+    profiles_close(s);
+    payload_close(s);
     ops_close(s);
     events_free(s->events);
     listen_close(&s->http);
@@ -423,8 +305,10 @@ static void close_all(struct sup *s)
 static int run(struct vt_config *cfg, const struct options *o, struct vt_log *log, struct vt_err *err)
 {
     struct sup *s = calloc(1, sizeof *s);
-    if (s == NULL)
+    if (s == NULL) {
+        vt_config_free(cfg);
         return vt_fail(err, VT_E_NOMEM, "out of memory");
+    }
     s->cfg = cfg;
     s->log = log;
     s->clock = vt_clock_real();
@@ -438,38 +322,35 @@ static int run(struct vt_config *cfg, const struct options *o, struct vt_log *lo
     if (rc == 0)
         vt_log(log, VT_LOG_NOTICE, "stopped in order");
     close_all(s);
+    vt_config_free(s->cfg); /* which may be another one by now */
     free(s);
     return rc;
 }
 
 int main(int argc, char **argv)
 {
-    struct options o = {0};
+    struct options o;
     struct vt_err err = {0};
     block_signals();
-    struct vt_config *cfg = vt_config_new();
-    if (cfg == NULL)
-        return VT_EX_OS;
-    if (configure(&o, cfg, argc, argv, &err) < 0) {
-        fprintf(stderr, "vitriold: %s\n", err.text);
-        vt_config_free(cfg);
-        return vt_err_exit(&err);
-    }
-    if (o.help || o.version) {
+    int rc = options_read(&o, argc, argv, &err);
+    if (rc == 0 && (o.help || o.version)) {
         if (o.help)
-            usage(stdout);
+            options_usage(stdout);
         else
             printf("vitriold %s\n", VT_BUILD_ID);
-        vt_config_free(cfg);
         return 0;
     }
+    struct vt_config *cfg = rc == 0 ? profiles_first(&o, &err) : NULL;
+    if (cfg == NULL) {
+        fprintf(stderr, "vitriold: %s\n", err.text);
+        return vt_err_exit(&err);
+    }
     struct vt_log *log = vt_log_new("vitriold", VT_SINK_AUTO, level_of(cfg), 0);
-    int rc = run(cfg, &o, log, &err);
+    rc = run(cfg, &o, log, &err);
     if (rc < 0) {
         vt_log(log, VT_LOG_ERR, "%s", err.text);
         rc = vt_err_exit(&err);
     }
     vt_log_free(log);
-    vt_config_free(cfg);
     return rc;
 }
