@@ -1,20 +1,15 @@
-#include "codes.cuh"
+#include "attn.cuh"
 
-/* Attention over pages, in two steps: every block takes one query row, one KV head, up to HEADS of its query heads and a
- * share of the row's pages, and leaves a maximum, a sum of weights and an unnormalized output; then the shares are merged.
- * Flash-decoding: Dao et al. 2023; the online softmax is that of Milakov and Gimelshein, arXiv:1805.02867. */
+#include <string.h>
 
-#define HEADS       8  /* query heads that a block serves */
-#define KEYS        32 /* keys in shared memory at a time */
+/* Attention over pages of few rows, in two steps: every block takes one query row, one KV head, some of its query heads and a
+ * share of the row's keys, and leaves a largest score, a sum of weights and an output that is not divided yet; then the shares
+ * are merged. Where one share is enough its block leaves the result itself. Flash-decoding: Dao et al. 2023; the online softmax
+ * is that of Milakov and Gimelshein, arXiv:1805.02867. */
+
 #define THREADS     128
+#define WARPS       (THREADS / 32)
 #define MOST_SHARES 128 /* of a row */
-
-struct shape {
-    struct be_attn a;
-    int chunks_each; /* of KEYS keys in a share */
-    int n_shares;    /* of a row */
-    int groups;      /* blocks that share the heads of a KV head */
-};
 
 /* A block for each KV head of each row. */
 __global__ void kv_write(struct be_attn a, const struct be_attn_run *runs, const int32_t *row_run,
@@ -43,26 +38,346 @@ void cu_kv_write(struct be *b, const struct be_attn *a, const struct be_rows *ro
               rows->runs, rows->row_run, k, v);
 }
 
-/* Copies n rows of `width` halves into rows of `stride`; the rest of KEYS are zeros, since what lies there may be anything. */
-static __device__ void load_rows(__half *to, int stride, const uint16_t *from, int n, int width)
+/* ---- shares ---- */
+
+bool cu_shares(struct cu *c, struct shares *s, int64_t vectors, int n, int dv)
+{
+    size_t states = ((size_t)(vectors * n) + 1) / 2 * 4, need = states + (size_t)(vectors * n) * (size_t)dv;
+    if (need > c->partial_floats) {
+        size_t room = (size_t)1 << 20;
+        while (room < need)
+            room *= 2;
+        cu_ok(c, cudaStreamSynchronize(c->stream), "attention");
+        cu_graphs_free(c); /* what is recorded has the old address */
+        memset(c->graphs, 0, sizeof c->graphs);
+        cudaFree(c->partial);
+        c->partial = NULL;
+        c->partial_floats = 0;
+        if (!cu_ok(c, cudaMalloc(&c->partial, room * sizeof(float)), "work space of attention"))
+            return false;
+        c->partial_floats = room;
+    }
+    *s = {(float2 *)c->partial, c->partial + states, n};
+    return true;
+}
+
+/* A block for each vector. A warp takes every WARPS-th share, a lane four columns at a time. */
+template <bool CODES>
+__global__ void __launch_bounds__(THREADS) merge(float *out, struct shares s, int dv, struct codes codes)
+{
+    __shared__ float4 part[WARPS][BE_ATTN_MAX_D / 4];
+    cu_wait();
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const float2 *state = s.state + (int64_t)blockIdx.x * s.n;
+    const float *from = s.out + (int64_t)blockIdx.x * s.n * dv;
+    float top = -INFINITY, total = 0;
+    for (int i = lane; i < s.n; i += 32)
+        top = fmaxf(top, state[i].x);
+    top = cu_warp_max(top);
+    for (int i = lane; i < s.n; i += 32) {
+        float2 here = state[i];
+        total += here.y == 0 ? 0 : here.y * share_weight(here.x, top); /* a share may be empty */
+    }
+    total = cu_warp_sum(total);
+    for (int col = lane * 4; col < dv; col += 128) {
+        float4 v = {0, 0, 0, 0};
+#pragma unroll 4
+        for (int i = warp; i < s.n; i += WARPS) {
+            float2 here = state[i];
+            if (here.y == 0)
+                continue;
+            float w = share_weight(here.x, top);
+            float4 x = *(const float4 *)(from + (int64_t)i * dv + col);
+            v.x += w * x.x;
+            v.y += w * x.y;
+            v.z += w * x.z;
+            v.w += w * x.w;
+        }
+        part[warp][col / 4] = v;
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < dv; i += THREADS) {
+        float v = 0;
+        for (int w = 0; w < WARPS; w++)
+            v += ((const float *)part[w])[i];
+        v /= total;
+        out[(int64_t)blockIdx.x * dv + i] = v;
+        if constexpr (CODES)
+            leave_codes(codes, (int64_t)blockIdx.x * dv + i, v);
+    }
+}
+
+/* Whether the result's rows leave their codes. */
+static bool coded(const struct cu *c, const struct be_attn *a, int64_t T)
+{
+    return cu_codable(T, a->dv) && T <= c->max_rows && (int64_t)a->n_head * a->dv <= c->max_in;
+}
+
+void cu_merge(struct cu *c, float *out, const struct shares *s, const struct be_attn *a, int64_t T)
+{
+    dim3 vectors((unsigned)(T * a->n_head));
+    if (!coded(c, a, T)) {
+        cu_launch(c, "merge", merge<false>, vectors, THREADS, 0, out, *s, a->dv, cu_codes(c));
+        return;
+    }
+    cu_launch(c, "merge", merge<true>, vectors, THREADS, 0, out, *s, a->dv, cu_codes(c));
+    cu_coded(c, out, T, (int64_t)a->n_head * a->dv);
+}
+
+/* How many shares the keys of a row make when a share is of at least one chunk and there are to be `want` blocks in all. */
+static int count_shares(const struct be_attn *a, int32_t max_pos, int chunk, int64_t blocks, int64_t want)
+{
+    int64_t chunks = max_pos / chunk + 1;
+    if (a->window > 0 && chunks > a->window / chunk + 2)
+        chunks = a->window / chunk + 2;
+    int64_t n = blocks >= want ? 1 : want / blocks;
+    n = n > chunks ? chunks : n;
+    n = n > MOST_SHARES ? MOST_SHARES : n;
+    int64_t each = (chunks + n - 1) / n;
+    return (int)((chunks + each - 1) / each);
+}
+
+/* The keys that row t sees, and the chunks of them that are share blockIdx.z of n. */
+struct keys_here {
+    const uint8_t *const *pages;
+    int32_t first, pos;
+    int32_t chunk, n_chunks;
+};
+
+static __device__ __forceinline__ struct keys_here
+find_keys(const struct be_attn &a, int chunk, int n, const struct be_attn_run *runs, const int32_t *row_run)
+{
+    int64_t t = blockIdx.x;
+    const struct be_attn_run r = runs[row_run[t]];
+    struct keys_here k;
+    k.pages = r.pages;
+    k.pos = r.pos0 + (int32_t)(t - r.row0);
+    k.first = a.window > 0 && k.pos >= a.window ? k.pos - a.window + 1 : 0;
+    int32_t chunk0 = k.first / chunk, last = k.pos / chunk, each = (last - chunk0) / n + 1;
+    k.chunk = chunk0 + (int32_t)blockIdx.z * each;
+    k.n_chunks = last + 1 - k.chunk < each ? last + 1 - k.chunk : each;
+    return k;
+}
+
+/* ---- on tensor cores ---- */
+
+#define VECTORS    16           /* query heads of a block */
+#define WARP_KEYS  16           /* that a warp takes at a time, with its own softmax */
+#define CHUNK      (WARPS * 16) /* keys of a block at a time; a page holds whole chunks */
+#define MOST_SLOTS 4
+
+static_assert(BE_PAGE % CHUNK == 0, "a chunk of keys lies in one page");
+
+struct decoding {
+    struct be_attn a;
+    int tiles; /* blocks that share the heads of a KV head */
+    int slots; /* chunks that shared memory has room for; all but one are on their way */
+    bool codes;
+};
+
+/* Waits for the oldest of `slots` groups of copies. */
+static __device__ __forceinline__ void wait_oldest(int slots)
+{
+    switch (slots) {
+    case 1: copies_wait<0>(); break;
+    case 2: copies_wait<1>(); break;
+    case 3: copies_wait<2>(); break;
+    default: copies_wait<3>(); break;
+    }
+}
+
+/* Each warp has a ring of slots of its own and waits for nobody before the end, when the four results become one. */
+template <int D, int DV>
+__global__ void __launch_bounds__(THREADS)
+    decode(float *out, struct shares to, const float *q, struct decoding s, const struct be_attn_run *runs,
+           const int32_t *row_run, struct codes codes)
+{
+    constexpr int SLOT = WARP_KEYS * (D + 8 + DV + 8), SUMS = DV + 8;
+    static_assert(D >= DV, "the four outputs fit where one slot of each warp was");
+    extern __shared__ __align__(16) unsigned char shared[];
+    __shared__ float2 state[WARPS][VECTORS];
+    cu_wait();
+    const struct be_attn &a = s.a;
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, group = a.n_head / a.n_kv_head;
+    int kv = blockIdx.y / s.tiles, h0 = blockIdx.y % s.tiles * VECTORS, share = blockIdx.z;
+    int heads = group - h0 < VECTORS ? group - h0 : VECTORS;
+    int64_t vector = (int64_t)blockIdx.x * a.n_head + kv * group + h0;
+    const struct keys_here here = find_keys(a, CHUNK, to.n, runs, row_run);
+    if (here.n_chunks <= 0) {
+        if (threadIdx.x < heads)
+            to.state[(vector + threadIdx.x) * to.n + share] = make_float2(-INFINITY, 0);
+        return;
+    }
+    __half *ring = (__half *)shared + warp * s.slots * SLOT;
+    int32_t key0 = here.chunk * CHUNK + warp * WARP_KEYS;
+    auto fetch = [&](int i, int slot) {
+        int32_t key = key0 + i * CHUNK;
+        const uint8_t *page = here.pages[key / BE_PAGE];
+        int64_t row = (int64_t)kv * BE_PAGE + key % BE_PAGE;
+        __half *keys = ring + slot * SLOT;
+        int low = here.first - key, high = here.pos + 1 - key;
+        fetch_rows<D, WARP_KEYS, 32>(keys, (const uint16_t *)(page + a.k_at) + row * D, lane, low, high);
+        fetch_rows<DV, WARP_KEYS, 32>(keys + WARP_KEYS * (D + 8),
+                                      (const uint16_t *)(page + a.v_at) + row * DV, lane, low, high);
+    };
+    for (int i = 0; i < s.slots - 1; i++) {
+        if (i < here.n_chunks)
+            fetch(i, i);
+        copies_commit();
+    }
+    uint32_t qa[D / 16][4];
+    const float *q0 = q + (vector + g) * D;
+    load_queries<D>(qa, g < heads ? q0 : NULL, g + 8 < heads ? q0 + 8 * D : NULL, a.scale);
+    const int32_t low[2] = {here.first, here.first}, high[2] = {here.pos, here.pos};
+    float o[DV / 8][4] = {}, max[2] = {-INFINITY, -INFINITY}, sum[2] = {};
+    int slot = 0, last = s.slots - 1; /* of this chunk, and of the one just before it in the ring */
+    for (int i = 0; i < here.n_chunks; i++) {
+        if (i + s.slots - 1 < here.n_chunks)
+            fetch(i + s.slots - 1, last);
+        copies_commit();
+        wait_oldest(s.slots);
+        __syncwarp();
+        const __half *keys = ring + slot * SLOT;
+        float x[2][4];
+        scores<D, 2>(x, qa, keys);
+        if (a.softcap > 0)
+            cap_scores(x, a.softcap);
+        mask_scores(x, key0 + i * CHUNK, low, high);
+        online_softmax(x, o, max, sum);
+        add_values<DV, 2>(o, x, keys + WARP_KEYS * (D + 8));
+        __syncwarp();
+        last = slot;
+        slot = slot + 1 == s.slots ? 0 : slot + 1;
+    }
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        sum[h] = vector_sum(sum[h]);
+        if (lane % 4 == 0)
+            state[warp][g + 8 * h] = make_float2(max[h], sum[h]);
+    }
+    __syncthreads(); /* from here on the rings are the four outputs [WARPS][VECTORS][SUMS] */
+    float *sums = (float *)shared;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        int v = g + 8 * h;
+        if (v >= heads)
+            continue;
+        float top = fmaxf(fmaxf(state[0][v].x, state[1][v].x), fmaxf(state[2][v].x, state[3][v].x));
+        float by = share_weight(max[h], top);
+#pragma unroll
+        for (int j = 0; j < DV / 8; j++)
+            *(float2 *)(sums + (warp * VECTORS + v) * SUMS + j * 8 + lane % 4 * 2) =
+                make_float2(o[j][2 * h] * by, o[j][2 * h + 1] * by);
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < heads * DV; i += THREADS) {
+        int v = i / DV, col = i % DV;
+        float top = -INFINITY, total = 0, x = 0;
+        for (int w = 0; w < WARPS; w++)
+            top = fmaxf(top, state[w][v].x);
+        for (int w = 0; w < WARPS; w++) {
+            total += state[w][v].y * share_weight(state[w][v].x, top);
+            x += sums[(w * VECTORS + v) * SUMS + col];
+        }
+        if (to.n > 1) {
+            to.out[((vector + v) * to.n + share) * DV + col] = x;
+            if (col == 0)
+                to.state[(vector + v) * to.n + share] = make_float2(top, total);
+            continue;
+        }
+        x /= total;
+        out[vector * DV + i] = x;
+        if (s.codes)
+            leave_codes(codes, vector * DV + i, x);
+    }
+}
+
+/* Slots of shared memory: two blocks on a multiprocessor if each can have two slots. Shares: as many blocks as run at once. */
+template <int D, int DV>
+static bool decode_rows(struct cu *c, float *out, const float *q, const struct be_attn *a,
+                        const struct be_rows *rows)
+{
+    constexpr int SLOT = CHUNK * (D + 8 + DV + 8) * (int)sizeof(__half),
+                  FIXED = 2048; /* what else a block takes */
+    int most = 0, all = 0, blocks_each = 2, group = a->n_head / a->n_kv_head;
+    cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, c->device);
+    cudaDeviceGetAttribute(&all, cudaDevAttrMaxSharedMemoryPerMultiprocessor, c->device);
+    struct decoding s = {*a, (group + VECTORS - 1) / VECTORS, (all / 2 - FIXED) / SLOT, false};
+    if (s.slots < 2) {
+        blocks_each = 1;
+        s.slots = (most - FIXED) / SLOT;
+    }
+    if (s.slots < 1)
+        return false;
+    s.slots = s.slots > MOST_SLOTS ? MOST_SLOTS : s.slots;
+    int64_t T = rows->T, blocks = T * a->n_kv_head * s.tiles;
+    /* up to a page of keys a second kernel costs more than it saves */
+    int n = rows->max_pos < BE_PAGE
+                ? 1
+                : count_shares(a, rows->max_pos, CHUNK, blocks, (int64_t)blocks_each * c->multiprocessors);
+    struct shares to = {NULL, NULL, 1};
+    if (n > 1 && !cu_shares(c, &to, T * a->n_head, n, DV))
+        return true;
+    s.codes = n == 1 && coded(c, a, T);
+    cu_ok(c, cudaFuncSetAttribute(decode<D, DV>, cudaFuncAttributeMaxDynamicSharedMemorySize, s.slots * SLOT),
+          "shared memory");
+    dim3 grid((unsigned)T, (unsigned)(a->n_kv_head * s.tiles), (unsigned)n);
+    cu_launch(c, "decode", decode<D, DV>, grid, THREADS, (size_t)(s.slots * SLOT), out, to, q, s, rows->runs,
+              rows->row_run, cu_codes(c));
+    if (n > 1)
+        cu_merge(c, out, &to, a, T);
+    else if (s.codes)
+        cu_coded(c, out, T, (int64_t)a->n_head * DV);
+    return true;
+}
+
+/* False: not on this GPU, or not heads of this size. */
+static bool on_tensor_cores(struct cu *c, float *out, const float *q, const struct be_attn *a,
+                            const struct be_rows *rows)
+{
+    if (c->sm < 75)
+        return false;
+    if (a->d == 192 && a->dv == 128)
+        return decode_rows<192, 128>(c, out, q, a, rows);
+    if (a->d != a->dv)
+        return false;
+    switch (a->d) {
+    case 64: return decode_rows<64, 64>(c, out, q, a, rows);
+    case 80: return decode_rows<80, 80>(c, out, q, a, rows);
+    case 96: return decode_rows<96, 96>(c, out, q, a, rows);
+    case 128: return decode_rows<128, 128>(c, out, q, a, rows);
+    case 192: return decode_rows<192, 192>(c, out, q, a, rows);
+    case 256: return decode_rows<256, 256>(c, out, q, a, rows);
+    default: return false;
+    }
+}
+
+/* ---- heads of any size, any GPU ---- */
+
+#define HEADS 8  /* query heads that a block serves */
+#define KEYS  32 /* keys in shared memory at a time */
+
+/* Copies rows low..high - 1 of KEYS, of `width` halves, into rows of `stride`; the others become zeros, since what lies there may
+ * be anything. */
+static __device__ void load_rows(__half *to, int stride, const uint16_t *from, int low, int high, int width)
 {
     int chunks = width / 8;
     for (int i = threadIdx.x; i < KEYS * chunks; i += THREADS) {
         int r = i / chunks, k = i % chunks * 8;
         uint4 v = {0, 0, 0, 0};
-        if (r < n)
+        if (r >= low && r < high)
             v = *(const uint4 *)(from + (int64_t)r * width + k);
         *(uint4 *)(to + r * stride + k) = v;
     }
 }
 
-/* CPT: output columns of a thread, dv / THREADS rounded up. */
+/* groups: blocks that share the heads of a KV head. CPT: output columns of a thread, dv / THREADS rounded up. */
 template <int CPT>
-__global__ void __launch_bounds__(THREADS) attend(float *partial, const float *q, struct shape s,
-                                                  const struct be_attn_run *runs, const int32_t *row_run)
+__global__ void __launch_bounds__(THREADS)
+    attend(struct shares to, const float *q, struct be_attn a, int groups, const struct be_attn_run *runs,
+           const int32_t *row_run)
 {
     cu_wait();
-    const struct be_attn a = s.a;
     extern __shared__ __align__(16) unsigned char shared[];
     int group = a.n_head / a.n_kv_head, sk = a.d + 8, sv = a.dv + 8;
     float *qs = (float *)shared;          /* [HEADS][d] */
@@ -71,34 +386,30 @@ __global__ void __launch_bounds__(THREADS) attend(float *partial, const float *q
     __half *ks = (__half *)(old + HEADS); /* [KEYS][sk] */
     __half *vs = ks + KEYS * sk;          /* [KEYS][sv] */
     int64_t t = blockIdx.x;
-    int kv = blockIdx.y / s.groups, h0 = blockIdx.y % s.groups * HEADS, share = blockIdx.z;
+    int kv = blockIdx.y / groups, h0 = blockIdx.y % groups * HEADS, share = blockIdx.z;
     int heads = group - h0 < HEADS ? group - h0 : HEADS;
-    const struct be_attn_run r = runs[row_run[t]];
-    int32_t pos = r.pos0 + (int32_t)(t - r.row0);
-    int32_t first = a.window > 0 && pos >= a.window ? pos - a.window + 1 : 0;
-    int32_t chunk0 = first / KEYS + share * s.chunks_each, chunk1 = chunk0 + s.chunks_each;
-    if (chunk1 > pos / KEYS + 1)
-        chunk1 = pos / KEYS + 1;
+    int64_t vector = t * a.n_head + kv * group + h0;
+    const struct keys_here here = find_keys(a, KEYS, to.n, runs, row_run);
     float out[HEADS][CPT], max = -INFINITY,
                            sum = 0; /* max and sum: of head `warp` and of head `warp + 4` in turn below */
     float max2 = -INFINITY, sum2 = 0;
     for (int h = 0; h < HEADS; h++)
         for (int i = 0; i < CPT; i++)
             out[h][i] = 0;
-    const float *q0 = q + t * a.n_head * a.d + (int64_t)(kv * group + h0) * a.d;
     for (int i = threadIdx.x; i < HEADS * a.d; i += THREADS)
-        qs[i] = i < heads * a.d ? q0[i] * a.scale : 0;
+        qs[i] = i < heads * a.d ? q[vector * a.d + i] * a.scale : 0;
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    for (int32_t key0 = chunk0 * KEYS; key0 < chunk1 * KEYS; key0 += KEYS) {
-        const uint8_t *page = r.pages[key0 / BE_PAGE];
-        int n = pos + 1 - key0;
+    for (int i0 = 0; i0 < here.n_chunks; i0++) {
+        int32_t key0 = (here.chunk + i0) * KEYS;
+        const uint8_t *page = here.pages[key0 / BE_PAGE];
+        int low = here.first - key0, high = here.pos + 1 - key0;
         const uint16_t *kp =
             (const uint16_t *)(page + a.k_at) + ((int64_t)kv * BE_PAGE + key0 % BE_PAGE) * a.d;
         const uint16_t *vp =
             (const uint16_t *)(page + a.v_at) + ((int64_t)kv * BE_PAGE + key0 % BE_PAGE) * a.dv;
         __syncthreads();
-        load_rows(ks, sk, kp, n, a.d);
-        load_rows(vs, sv, vp, n, a.dv);
+        load_rows(ks, sk, kp, low, high, a.d);
+        load_rows(vs, sv, vp, low, high, a.dv);
         __syncthreads();
         /* scores: lane = key, a warp takes heads warp and warp + 4 */
         float d0 = 0, d1 = 0;
@@ -109,7 +420,7 @@ __global__ void __launch_bounds__(THREADS) attend(float *partial, const float *q
             d0 += k.x * x.x + k.y * x.y;
             d1 += k.x * y.x + k.y * y.y;
         }
-        bool seen = key0 + lane >= first && key0 + lane <= pos;
+        bool seen = key0 + lane >= here.first && key0 + lane <= here.pos;
         if (a.softcap > 0) {
             d0 = a.softcap * tanhf(d0 / a.softcap);
             d1 = a.softcap * tanhf(d1 / a.softcap);
@@ -145,13 +456,11 @@ __global__ void __launch_bounds__(THREADS) attend(float *partial, const float *q
                     out[h][i] += p[h * KEYS + j] * v;
             }
     }
-    /* partial[row][head][share][max, sum, out dv] */
-    for (int h = 0; h < heads; h++) {
-        float *to = partial + ((t * a.n_head + kv * group + h0 + h) * s.n_shares + share) * (a.dv + 2);
-        if (h % 4 == warp && lane == 0) {
-            to[0] = h < 4 ? max : max2;
-            to[1] = h < 4 ? sum : sum2;
-        }
+    if (lane == 0) {
+        if (warp < heads)
+            to.state[(vector + warp) * to.n + share] = make_float2(max, sum);
+        if (warp + 4 < heads)
+            to.state[(vector + warp + 4) * to.n + share] = make_float2(max2, sum2);
     }
 #pragma unroll
     for (int h = 0; h < HEADS; h++)
@@ -159,108 +468,39 @@ __global__ void __launch_bounds__(THREADS) attend(float *partial, const float *q
         for (int i = 0; i < CPT; i++) {
             int col = threadIdx.x + i * THREADS;
             if (h < heads && col < a.dv)
-                partial[((t * a.n_head + kv * group + h0 + h) * s.n_shares + share) * (a.dv + 2) + 2 + col] =
-                    out[h][i];
+                to.out[((vector + h) * to.n + share) * a.dv + col] = out[h][i];
         }
-}
-
-/* A block for each head of each row. Weights of the shares first, so that each is computed once. */
-template <bool CODES>
-__global__ void __launch_bounds__(THREADS)
-    merge(float *out, const float *partial, int n_shares, int dv, struct codes codes)
-{
-    __shared__ float weight[MOST_SHARES], total;
-    cu_wait();
-    const float *p = partial + (int64_t)blockIdx.x * n_shares * (dv + 2);
-    if (threadIdx.x < 32) {
-        float max = -INFINITY, sum = 0;
-        for (int s = threadIdx.x; s < n_shares; s += 32)
-            max = fmaxf(max, p[s * (dv + 2)]);
-        max = cu_warp_max(max);
-        for (int s = threadIdx.x; s < n_shares; s += 32) {
-            float here = p[s * (dv + 2) + 1];
-            float w = here > 0 || isnan(here) ? expf(p[s * (dv + 2)] - max) : 0; /* a share may be empty */
-            weight[s] = w;
-            sum += w * here;
-        }
-        sum = cu_warp_sum(sum);
-        if (threadIdx.x == 0)
-            total = sum;
-    }
-    __syncthreads();
-    for (int i = threadIdx.x; i < dv; i += blockDim.x) {
-        float v = 0;
-        for (int s = 0; s < n_shares; s++)
-            if (weight[s] != 0)
-                v += p[s * (dv + 2) + 2 + i] * weight[s];
-        v /= total;
-        out[(int64_t)blockIdx.x * dv + i] = v;
-        if constexpr (CODES)
-            leave_codes(codes, (int64_t)blockIdx.x * dv + i, v);
-    }
 }
 
 template <int CPT>
-static void launch(struct cu *c, const float *q, const struct shape *s, const struct be_attn_run *runs,
-                   const int32_t *row_run, int64_t T)
+static void attend_rows(struct cu *c, float *out, const float *q, const struct be_attn *a,
+                        const struct be_rows *rows)
 {
-    const struct be_attn *a = &s->a;
+    int64_t T = rows->T;
+    int groups = (a->n_head / a->n_kv_head + HEADS - 1) / HEADS;
+    struct shares to;
+    int n = count_shares(a, rows->max_pos, KEYS, T * a->n_kv_head * groups, 6 * (int64_t)c->multiprocessors);
+    if (!cu_shares(c, &to, T * a->n_head, n, a->dv))
+        return;
     size_t shared = sizeof(float) * (size_t)(HEADS * a->d + HEADS * KEYS + HEADS) +
                     sizeof(__half) * (size_t)(KEYS * (a->d + 8) + KEYS * (a->dv + 8));
-    dim3 grid((unsigned)T, (unsigned)(a->n_kv_head * s->groups), (unsigned)s->n_shares);
     cu_ok(c, cudaFuncSetAttribute(attend<CPT>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
           "shared memory");
-    cu_launch(c, "attend", attend<CPT>, grid, THREADS, shared, c->partial, q, *s, runs, row_run);
-}
-
-/* Shares: as many blocks as keep the GPU busy, at least one chunk each. */
-static struct shape plan(const struct cu *c, const struct be_attn *a, int64_t T, int32_t max_pos)
-{
-    int group = a->n_head / a->n_kv_head, chunks = max_pos / KEYS + 1;
-    if (a->window > 0 && chunks > a->window / KEYS + 2)
-        chunks = a->window / KEYS + 2;
-    struct shape s = {*a, 1, 1, (group + HEADS - 1) / HEADS};
-    int64_t blocks = T * a->n_kv_head * s.groups, want = 6 * (int64_t)c->multiprocessors;
-    int64_t shares = blocks >= want ? 1 : want / blocks;
-    shares = shares > chunks ? chunks : shares;
-    shares = shares > MOST_SHARES ? MOST_SHARES : shares;
-    s.chunks_each = (int)((chunks + shares - 1) / shares);
-    s.n_shares = (chunks + s.chunks_each - 1) / s.chunks_each;
-    return s;
+    dim3 grid((unsigned)T, (unsigned)(a->n_kv_head * groups), (unsigned)n);
+    cu_launch(c, "attend", attend<CPT>, grid, THREADS, shared, to, q, *a, groups, rows->runs, rows->row_run);
+    cu_merge(c, out, &to, a, T);
 }
 
 void cu_attention(struct be *b, float *out, const float *q, const struct be_attn *a,
                   const struct be_rows *rows)
 {
     struct cu *c = cu_of(b);
-    int64_t T = rows->T;
-    if (!cu_ready(c, T))
+    if (!cu_ready(c, rows->T) || cu_flash(c, out, q, a, rows) || on_tensor_cores(c, out, q, a, rows))
         return;
-    if (cu_flash(c, out, q, a, rows))
-        return;
-    struct shape s = plan(c, a, T, rows->max_pos);
-    size_t need = (size_t)(T * a->n_head * s.n_shares) * (size_t)(a->dv + 2);
-    if (need > c->partial_floats) {
-        cu_ok(c, cudaStreamSynchronize(c->stream), "attention");
-        cudaFree(c->partial);
-        c->partial = NULL;
-        c->partial_floats = 0;
-        if (!cu_ok(c, cudaMalloc(&c->partial, need * sizeof(float)), "work space of attention"))
-            return;
-        c->partial_floats = need;
-    }
     if (a->dv <= THREADS)
-        launch<1>(c, q, &s, rows->runs, rows->row_run, T);
+        attend_rows<1>(c, out, q, a, rows);
     else if (a->dv <= 2 * THREADS)
-        launch<2>(c, q, &s, rows->runs, rows->row_run, T);
+        attend_rows<2>(c, out, q, a, rows);
     else
-        launch<4>(c, q, &s, rows->runs, rows->row_run, T);
-    dim3 heads((unsigned)(T * a->n_head));
-    if (cu_codable(T, a->dv) && T <= c->max_rows && (int64_t)a->n_head * a->dv <= c->max_in) {
-        cu_launch(c, "merge", merge<true>, heads, THREADS, 0, out, c->partial, s.n_shares, a->dv,
-                  cu_codes(c));
-        cu_coded(c, out, T, (int64_t)a->n_head * a->dv);
-        return;
-    }
-    cu_launch(c, "merge", merge<false>, heads, THREADS, 0, out, c->partial, s.n_shares, a->dv, cu_codes(c));
+        attend_rows<4>(c, out, q, a, rows);
 }

@@ -1,0 +1,256 @@
+/* What the attention kernels share: products on the f16 tensor cores with an online softmax between them, rows of keys and
+ * values on their way into shared memory, and the results of shares of the keys.
+ *
+ * A warp holds 16 query vectors. In every fragment g = lane / 4 and c = lane % 4: of a product's 16 x 8 result [0], [1] are
+ * row g, columns 2c and 2c + 1, and [2], [3] the same of row g + 8; of a left operand (16 x 16) [0] is row g, columns 2c and
+ * 2c + 1, [1] the same of row g + 8, [2] and [3] those 8 columns on; of a right one (16 x 8) the first half is rows 2c and
+ * 2c + 1 of column g, the second those 8 rows on. So two neighbouring results are, once packed, a left operand.
+ *
+ * Rows in shared memory are D + 8 halves apart, an odd number of 16 bytes: eight rows of a matrix lie in different banks. */
+#ifndef ATTN_CUH
+#define ATTN_CUH
+
+#include "codes.cuh"
+
+#define LOG2E 1.4426950408889634f
+
+/* c += a b: 16 x 16 times 16 x 8. sm_75 has half of it at a time. */
+static __device__ __forceinline__ void mma_f16(float *c, const uint32_t *a, uint32_t b0, uint32_t b1)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+                 "{%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#else
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(b0));
+    asm volatile(
+        "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[2]), "r"(a[3]), "r"(b1));
+#endif
+}
+
+/* Four 8 x 8 matrices; lane i gives the address of row i % 8 of matrix i / 8. */
+template <bool TRANSPOSED>
+static __device__ __forceinline__ void load_matrices(uint32_t *to, const __half *from)
+{
+    uint32_t at = (uint32_t)__cvta_generic_to_shared(from);
+    if constexpr (TRANSPOSED)
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                     : "r"(at)
+                     : "memory");
+    else
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                     : "r"(at)
+                     : "memory");
+}
+
+static __device__ __forceinline__ float exp2_fast(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+/* 16 bytes into shared memory, or zeros; behind commit and wait. Below sm_80 at once. */
+static __device__ __forceinline__ void copy16(__half *to, const uint16_t *from, bool real)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm volatile(
+        "cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((uint32_t)__cvta_generic_to_shared(to)),
+        "l"(from), "r"(real ? 16 : 0)
+        : "memory");
+#else
+    uint4 v = {0, 0, 0, 0};
+    if (real)
+        v = *(const uint4 *)from;
+    *(uint4 *)to = v;
+#endif
+}
+
+/* What a thread copied since its last commit is one group. */
+static __device__ __forceinline__ void copies_commit()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+/* Until at most N of the thread's groups, the latest ones, are on their way. */
+template <int N> static __device__ __forceinline__ void copies_wait()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+#endif
+}
+
+static __device__ __forceinline__ uint32_t pack(float x, float y)
+{
+    __half2 h = __floats2half2_rn(x, y);
+    return *(const uint32_t *)&h;
+}
+
+/* N rows of D halves by LANES threads; those outside low..high - 1 become zeros, since what lies there may be anything. */
+template <int D, int N, int LANES>
+static __device__ __forceinline__ void fetch_rows(__half *to, const uint16_t *from, int lane, int low,
+                                                  int high)
+{
+#pragma unroll
+    for (int i = lane; i < N * (D / 8); i += LANES) {
+        int r = i / (D / 8);
+        copy16(to + r * (D + 8) + i % (D / 8) * 8, from + i * 8, r >= low && r < high);
+    }
+}
+
+/* The warp's vectors as left operands, scaled; g: this lane's vector g, g8: g + 8; NULL: there is none. */
+template <int D>
+static __device__ __forceinline__ void load_queries(uint32_t (&a)[D / 16][4], const float *g, const float *g8,
+                                                    float scale)
+{
+    int at = threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int k = 0; k < D / 16; k++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float *row = i % 2 ? g8 : g;
+            float2 v = row ? *(const float2 *)(row + k * 16 + i / 2 * 8 + at) : make_float2(0, 0);
+            a[k][i] = pack(v.x * scale, v.y * scale);
+        }
+}
+
+/* Products with 8 * NT keys. */
+template <int D, int NT>
+static __device__ __forceinline__ void scores(float (&s)[NT][4], const uint32_t (&q)[D / 16][4],
+                                              const __half *keys)
+{
+    int lane = threadIdx.x % 32;
+    const __half *from = keys + (lane / 16 * 8 + lane % 8) * (D + 8) + lane / 8 % 2 * 8;
+#pragma unroll
+    for (int j = 0; j < NT; j++)
+        s[j][0] = s[j][1] = s[j][2] = s[j][3] = 0;
+#pragma unroll
+    for (int k = 0; k < D / 16; k++)
+#pragma unroll
+        for (int j = 0; j < NT; j += 2) {
+            uint32_t b[4]; /* keys 0-7 of 16: channels 0-7, 8-15; keys 8-15: the same */
+            load_matrices<false>(b, from + j * 8 * (D + 8) + k * 16);
+            mma_f16(s[j], q[k], b[0], b[1]);
+            mma_f16(s[j + 1], q[k], b[2], b[3]);
+        }
+}
+
+/* Adds weights times the values of 8 * NT keys. */
+template <int D, int NT>
+static __device__ __forceinline__ void add_values(float (&o)[D / 8][4], const float (&p)[NT][4],
+                                                  const __half *values)
+{
+    int lane = threadIdx.x % 32;
+    const __half *from = values + lane % 16 * (D + 8) + lane / 16 * 8;
+#pragma unroll
+    for (int k = 0; k < NT / 2; k++) {
+        uint32_t a[4] = {pack(p[2 * k][0], p[2 * k][1]), pack(p[2 * k][2], p[2 * k][3]),
+                         pack(p[2 * k + 1][0], p[2 * k + 1][1]), pack(p[2 * k + 1][2], p[2 * k + 1][3])};
+#pragma unroll
+        for (int j = 0; j < D / 16; j++) {
+            uint32_t b[4]; /* columns 0-7 of 16: keys 0-7, 8-15; columns 8-15: the same */
+            load_matrices<true>(b, from + k * 16 * (D + 8) + j * 16);
+            mma_f16(o[2 * j], a, b[0], b[1]);
+            mma_f16(o[2 * j + 1], a, b[2], b[3]);
+        }
+    }
+}
+
+/* cap * tanh(x / cap), to about 1e-7 of cap. */
+template <int NT> static __device__ __forceinline__ void cap_scores(float (&s)[NT][4], float cap)
+{
+    float by = 2 * LOG2E / cap;
+#pragma unroll
+    for (int j = 0; j < NT; j++)
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            s[j][k] = cap - __fdividef(2 * cap, exp2_fast(s[j][k] * by) + 1);
+}
+
+/* Keys outside low[h]..high[h] get no weight from vector g + 8 h. */
+template <int NT>
+static __device__ __forceinline__ void mask_scores(float (&s)[NT][4], int32_t key0, const int32_t (&low)[2],
+                                                   const int32_t (&high)[2])
+{
+    int32_t at = key0 + (int32_t)(threadIdx.x % 4) * 2;
+#pragma unroll
+    for (int j = 0; j < NT; j++)
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            int32_t key = at + j * 8 + k % 2;
+            if (key < low[k / 2] || key > high[k / 2])
+                s[j][k] = -INFINITY;
+        }
+}
+
+/* Scores to weights. Of vectors g and g + 8: the largest score, the lane's part of the sum of weights, and the output, which is
+ * brought to the new scale. */
+template <int NT, int NO>
+static __device__ __forceinline__ void online_softmax(float (&s)[NT][4], float (&o)[NO][4], float (&max)[2],
+                                                      float (&sum)[2])
+{
+    float old[2];
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float top = max[h], add = 0;
+#pragma unroll
+        for (int j = 0; j < NT; j++)
+            top = fmaxf(top, fmaxf(s[j][2 * h], s[j][2 * h + 1]));
+        top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
+        top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
+        float from = top == -INFINITY ? 0 : top * LOG2E; /* nothing seen so far: all weights are 0 */
+        old[h] = max[h] == top ? 1 : exp2_fast((max[h] - top) * LOG2E);
+#pragma unroll
+        for (int j = 0; j < NT; j++)
+#pragma unroll
+            for (int k = 2 * h; k < 2 * h + 2; k++)
+                add += s[j][k] = exp2_fast(s[j][k] * LOG2E - from);
+        max[h] = top;
+        sum[h] = sum[h] * old[h] + add;
+    }
+    if (!__any_sync(~0u, old[0] != 1 || old[1] != 1)) /* as nearly always, far into the keys */
+        return;
+#pragma unroll
+    for (int j = 0; j < NO; j++)
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            o[j][k] *= old[k / 2];
+}
+
+/* Sum of what the four lanes of a vector hold. */
+static __device__ __forceinline__ float vector_sum(float v)
+{
+    v += __shfl_xor_sync(~0u, v, 1);
+    return v + __shfl_xor_sync(~0u, v, 2);
+}
+
+/* What remains of a share when results with the largest score `max` are brought to `top`. */
+static __device__ __forceinline__ float share_weight(float max, float top)
+{
+    return max == -INFINITY ? 0 : max == top ? 1 : exp2_fast((max - top) * LOG2E);
+}
+
+/* Results of shares of the keys, for vector t * n_head + head and share i at (vector * n + i): the largest score and the sum of
+ * weights; dv outputs, not yet divided, which a share without keys (sum 0) does not write. */
+struct shares {
+    float2 *state;
+    float *out;
+    int n;
+};
+
+/* Room for n shares of so many vectors; false: an error. */
+bool cu_shares(struct cu *c, struct shares *s, int64_t vectors, int n, int dv);
+/* Brings the shares of T rows together. */
+void cu_merge(struct cu *c, float *out, const struct shares *s, const struct be_attn *a, int64_t T);
+
+#endif
