@@ -6,6 +6,7 @@
 #include "evidence.h"
 #include "lifeline.h"
 #include "links.h"
+#include "memory.h"
 #include "ops.h"
 #include "profiles.h"
 #include "routes.h"
@@ -265,6 +266,8 @@ static struct live_budget budget(const struct child *c)
         b.hang = VT_SEC(vt_config_int(cfg, VT_CFG_SUPERVISOR_GW_HANG_S));
     if (c->role == ROLE_STORE)
         b.hang = VT_SEC(vt_config_int(cfg, VT_CFG_STORE_IO_STALL_S));
+    if (memory_throttles(c->sup, c))
+        b.hang *= 2;
     if (b.hang <= b.suspect)
         b.suspect = b.hang / 2;
     return b;

@@ -4,6 +4,7 @@
 #include "evidence.h"
 #include "lifeline.h"
 #include "links.h"
+#include "memory.h"
 #include "ops.h"
 #include "orphans.h"
 #include "routes.h"
@@ -23,7 +24,7 @@
 uint64_t child_oom_kills(const struct child *c)
 {
     uint64_t n;
-    return leaf_oom_kills(&c->sup->leaves, c->name, &n) ? n : evidence_oom_kills(c->sup, getpid());
+    return leaf_event(&c->sup->leaves, c->name, "oom_kill", &n) ? n : evidence_oom_kills(c->sup, getpid());
 }
 
 static void sigkill(struct child *c)
@@ -247,6 +248,8 @@ static void ended(struct child *c, const siginfo_t *si)
                                .status = si->si_status,
                                .oom_kill = child_oom_kills(c) > c->oom_kills};
     c->class = exit_classify(&facts);
+    if (c->class == CLASS_OOM_KILL)
+        memory_killed(s);
     describe(c, si);
     bool abnormal = c->class != CLASS_STOPPED;
     if (abnormal && !c->ordered) {

@@ -56,6 +56,11 @@ void show_status(const json_t *s)
     printf("  launch    fp %s, profile %s, build %s\n",
            client_str(s, "fp")[0] != '\0' ? client_str(s, "fp") : "-", client_str(s, "profile"),
            client_str(s, "build"));
+    if (client_num(s, "mem_level") > 0)
+        printf("  memory    level %llu: %s; usable %llu of %llu MiB\n",
+               (unsigned long long)client_num(s, "mem_level"), client_str(s, "mem_why"),
+               (unsigned long long)client_num(s, "mem_usable") >> 20,
+               (unsigned long long)client_num(s, "mem_base") >> 20);
     if (client_str(s, "overdue")[0] != '\0')
         printf("  overdue   %s\n", client_str(s, "overdue"));
     printf("  %-9s %-9s %4s %8s %9s %8s\n", "child", "state", "gen", "pid", "restarts", "since");

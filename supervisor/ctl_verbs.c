@@ -5,6 +5,7 @@
 #include "duties.h"
 #include "events.h"
 #include "links.h"
+#include "memory.h"
 #include "ops.h"
 #include "routes.h"
 #include "store_ask.h"
@@ -128,11 +129,12 @@ static int verb_health(struct sup *s, const msgpack_object_map *args, struct vt_
 static void put_child(const struct sup *s, const struct child *c, struct vt_enc *e)
 {
     uint64_t now = sup_now(s);
-    vt_enc_put_map(e, 20);
+    vt_enc_put_map(e, 22);
     num(e, "age_s", (now - c->since) / 1000000u);
     str(e, "class", c->class != CLASS_NONE ? exit_class_name(c->class) : "");
     str(e, "detail", c->detail);
     num(e, "gen", c->gen);
+    num(e, "held_beyond_plan", memory_of(s, c)->gain);
     num(e, "hung", c->hung_total);
     num(e, "in_flight", c->live.in_flight);
     num(e, "load_permille", (uint64_t)(child_load_ratio(c) * 1000));
@@ -141,6 +143,7 @@ static void put_child(const struct sup *s, const struct child *c, struct vt_enc 
     num(e, "op", c->live.op);
     num(e, "operation", c->op);
     num(e, "pid", (uint64_t)c->pid);
+    num(e, "plan_bytes", memory_of(s, c)->baseline);
     str(e, "program", c->exe_path);
     num(e, "restarts", c->restarts);
     str(e, "role", c->info->role);
@@ -186,8 +189,10 @@ static int verb_status(struct sup *s, const msgpack_object_map *args, struct vt_
     char text[256];
     const char *late = duties_overdue(s);
     const struct child *engine = sup_role(s, ROLE_ENGINE);
+    struct memory_view mem;
+    memory_look(s, &mem);
     duties_status(s, text, sizeof text);
-    result(e, 24);
+    result(e, 31);
     str(e, "address", s->http.address);
     str(e, "build", VT_BUILD_ID);
     str(e, "cgroup", !s->leaves.on ? "flat" : s->leaves.accounting ? "leaves" : "leaves, memory not counted");
@@ -203,6 +208,13 @@ static int verb_status(struct sup *s, const msgpack_object_map *args, struct vt_
     num(e, "late", s->late_total);
     put_links(s, e);
     num(e, "mem_available", s->mem_available);
+    num(e, "mem_base", mem.base);
+    num(e, "mem_bounces", mem.bounces);
+    num(e, "mem_invalid", mem.invalid);
+    num(e, "mem_level", mem.level);
+    str(e, "mem_trigger", mem.trigger ? "armed" : mem.trigger_why);
+    num(e, "mem_usable", mem.usable);
+    str(e, "mem_why", mem.why);
     str(e, "model", s->model);
     str(e, "overdue", late != NULL ? late : "");
     num(e, "pid", (uint64_t)getpid());

@@ -1,7 +1,6 @@
 #include "duties.h"
 
 #include "child.h"
-#include "gate.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,8 +95,6 @@ static void watchdog(struct sup *s)
 void duties_tick(struct sup *s)
 {
     char status[256], line[300];
-    s->mem_available = gate_mem_available(vt_config_str(s->cfg, VT_CFG_PATHS_PROC_ROOT));
-    duty_done(s, DUTY_MEMORY);
     duty_done(s, DUTY_CHILDREN);
     watchdog(s);
     duties_status(s, status, sizeof status);

@@ -1,5 +1,6 @@
 #include "gate.h"
 
+#include "mem_read.h"
 #include "payload.h"
 #include "profiles.h"
 
@@ -67,27 +68,6 @@ int gate_find_model(struct sup *s, struct vt_err *err)
     return 0;
 }
 
-uint64_t gate_mem_available(const char *proc_root)
-{
-    char path[PATH_MAX], line[256];
-    unsigned long long total = 0, avail = 0;
-    snprintf(path, sizeof path, "%s/meminfo", proc_root);
-    FILE *f = fopen(path, "re");
-    while (f != NULL && fgets(line, sizeof line, f) != NULL) {
-        char *colon = strchr(line, ':');
-        if (colon == NULL)
-            continue;
-        *colon = '\0';
-        if (strcmp(line, "MemTotal") == 0)
-            total = strtoull(colon + 1, NULL, 10);
-        else if (strcmp(line, "MemAvailable") == 0)
-            avail = strtoull(colon + 1, NULL, 10);
-    }
-    if (f != NULL)
-        fclose(f);
-    return total > 0 && avail > 0 && avail <= total ? avail * 1024u : 0;
-}
-
 int gate_memory(const struct gate_need *n, uint64_t available, struct vt_err *err)
 {
     uint64_t need = n->weights + n->kv + n->workspace;
@@ -147,7 +127,7 @@ static void measured(const struct sup *s, struct gate_need *n)
     }
 }
 
-int gate_engine(const struct sup *s, struct vt_err *err)
+int gate_engine_need(const struct sup *s, struct gate_need *need, struct vt_err *err)
 {
     struct gguf_file *f;
     struct stat st;
@@ -159,13 +139,21 @@ int gate_engine(const struct sup *s, struct vt_err *err)
         return vt_fail(err, VT_E_PAYLOAD, "model %s is not a file", s->model);
     if (gguf_open(&f, s->model, false, err) < 0)
         return -1;
-    struct gate_need need = {.workspace = WORKSPACE};
+    *need = (struct gate_need){.workspace = WORKSPACE};
     for (uint64_t i = 0; i < gguf_n_tensors(f); i++)
-        need.weights += gguf_tensor_at(f, i)->bytes;
-    need.kv = kv_per_token(f) * (uint64_t)vt_config_int(s->cfg, VT_CFG_ENGINE_SLOTS) *
-              (uint64_t)vt_config_int(s->cfg, VT_CFG_ENGINE_CTX_TOKENS);
+        need->weights += gguf_tensor_at(f, i)->bytes;
+    need->kv = kv_per_token(f) * (uint64_t)vt_config_int(s->cfg, VT_CFG_ENGINE_SLOTS) *
+               (uint64_t)vt_config_int(s->cfg, VT_CFG_ENGINE_CTX_TOKENS);
     gguf_close(f);
-    measured(s, &need);
-    uint64_t free_now = gate_mem_available(vt_config_str(s->cfg, VT_CFG_PATHS_PROC_ROOT));
+    measured(s, need);
+    return 0;
+}
+
+int gate_engine(const struct sup *s, struct vt_err *err)
+{
+    struct gate_need need;
+    if (gate_engine_need(s, &need, err) < 0)
+        return -1;
+    uint64_t free_now = mem_read_available(vt_config_str(s->cfg, VT_CFG_PATHS_PROC_ROOT));
     return gate_memory(&need, free_now > 0 ? free_now + s->mem_credit : 0, err);
 }

@@ -15,7 +15,7 @@ struct gate_need {
     uint64_t weights, kv, workspace;
 };
 int gate_memory(const struct gate_need *n, uint64_t available, struct vt_err *err);
-/* MemAvailable in bytes; 0 when the file is not to be trusted (a reading of zero is a broken reader). */
-uint64_t gate_mem_available(const char *proc_root);
+/* What the configured model and shape need; the same errors as gate_engine but for the last. */
+int gate_engine_need(const struct sup *s, struct gate_need *need, struct vt_err *err);
 
 #endif

@@ -142,11 +142,19 @@ bool leaf_empty(const struct leaves *l, const char *name)
     return !l->on || !number(path, "populated", &populated) || populated == 0;
 }
 
-bool leaf_oom_kills(const struct leaves *l, const char *name, uint64_t *n)
+bool leaf_event(const struct leaves *l, const char *name, const char *event, uint64_t *n)
 {
     char path[PATH_MAX];
     path_of(l, name, "memory.events", path);
-    return l->on && l->accounting && number(path, "oom_kill", n);
+    return l->on && l->accounting && number(path, event, n);
+}
+
+bool leaf_put(const struct leaves *l, const char *name, const char *file, uint64_t bytes)
+{
+    char path[PATH_MAX], text[32];
+    path_of(l, name, file, path);
+    snprintf(text, sizeof text, "%llu", (unsigned long long)bytes);
+    return l->on && l->accounting && put(path, text);
 }
 
 void leaf_remove(const struct leaves *l, const char *name)

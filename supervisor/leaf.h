@@ -25,8 +25,10 @@ int leaf_open(const struct leaves *l, const char *name);
 void leaf_kill(const struct leaves *l, const char *name);
 /* Nothing is in it; true without leaves. */
 bool leaf_empty(const struct leaves *l, const char *name);
-/* Out-of-memory kills in it so far; false where they are not counted. */
-bool leaf_oom_kills(const struct leaves *l, const char *name, uint64_t *n);
+/* A counter of its memory.events ("oom_kill", "high"); false where they are not counted. */
+bool leaf_event(const struct leaves *l, const char *name, const char *event, uint64_t *n);
+/* Writes a limit of the memory controller; false where there is none. */
+bool leaf_put(const struct leaves *l, const char *name, const char *file, uint64_t bytes);
 /* Removes an empty leaf. */
 void leaf_remove(const struct leaves *l, const char *name);
 

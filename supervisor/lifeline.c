@@ -63,6 +63,7 @@ static void beat(struct child *c, const struct vt_frame *f)
                           .wait = (uint8_t)vt_frame_u64(f, VT_BEAT_WAIT, 0)};
     live_beat(&c->live, &b, sup_now(c->sup));
     c->rss_anon = vt_frame_u64(f, VT_BEAT_RSS_ANON, 0);
+    c->pinned_host = vt_frame_u64(f, VT_BEAT_PINNED_HOST, 0);
 }
 
 static void order_done(struct child *c, const struct vt_frame *f)

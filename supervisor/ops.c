@@ -103,7 +103,7 @@ static uint32_t drain_ms(const struct sup *s, const struct child *c)
     return c->role == ROLE_STORE ? STORE_MS : (uint32_t)vt_config_int(s->cfg, VT_CFG_ENGINE_DRAIN_S) * 1000u;
 }
 
-uint64_t ops_bounce(struct sup *s, struct child *c, struct vt_err *err)
+uint64_t ops_bounce_within(struct sup *s, struct child *c, uint32_t ms, struct vt_err *err)
 {
     if (idle(s, c, err) < 0)
         return 0;
@@ -116,8 +116,19 @@ uint64_t ops_bounce(struct sup *s, struct child *c, struct vt_err *err)
     c->op = op->id;
     s->bounces_total++;
     restart_reset(&c->restart);
-    child_leave(c, drain_ms(s, c), true, REASON_BOUNCE);
+    child_leave(c, ms != 0 ? ms : drain_ms(s, c), true, REASON_BOUNCE);
     return op->id;
+}
+
+uint64_t ops_bounce(struct sup *s, struct child *c, struct vt_err *err)
+{
+    return ops_bounce_within(s, c, 0, err);
+}
+
+void ops_hurry(struct sup *s, struct child *c, uint32_t ms)
+{
+    if (c->state == VT_CHILD_DRAINING && c->bounce)
+        child_leave(c, ms, true, REASON_BOUNCE);
 }
 
 static uint64_t leave(struct sup *s, struct child *c, const char *verb, uint32_t ms, struct vt_err *err)

@@ -25,6 +25,10 @@ int ops_open(struct sup *s, struct vt_err *err);
 void ops_close(struct sup *s);
 /* Each returns the operation's number, or 0 with the reason. The gate runs before a running child is touched. */
 uint64_t ops_bounce(struct sup *s, struct child *c, struct vt_err *err);
+/* ms: time for its work to end instead of the configured one; 0: that one. */
+uint64_t ops_bounce_within(struct sup *s, struct child *c, uint32_t ms, struct vt_err *err);
+/* A bounce that is draining gets this long from now on. */
+void ops_hurry(struct sup *s, struct child *c, uint32_t ms);
 uint64_t ops_drain(struct sup *s, struct child *c, struct vt_err *err); /* it stays down */
 uint64_t ops_stop(struct sup *s, struct child *c, struct vt_err *err);  /* the same, hurried */
 uint64_t ops_start(struct sup *s, struct child *c, struct vt_err *err);

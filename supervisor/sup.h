@@ -98,7 +98,7 @@ struct child {
     uint64_t load_done, load_total, load_began;
     uint64_t restarts_by_class[CLASS_COUNT];
     uint64_t hung_total;
-    uint64_t rss_anon;
+    uint64_t rss_anon, pinned_host; /* as it says itself */
     struct childlog log;
     struct launch launch;  /* what runs: effective values, fingerprint */
     uint64_t op;           /* the bounce, drain or stop in progress; 0: none */
@@ -114,6 +114,7 @@ struct ctl;
 struct tele;
 struct events;
 struct duties;
+struct memory;
 struct store_asked;
 struct profiles;
 struct payload;
@@ -158,6 +159,7 @@ struct sup {
     struct tele *tele;
     struct events *events;
     struct duties *duties;
+    struct memory *memory;
     struct store_asked *asked; /* NULL: nothing was asked yet */
     struct profiles *profiles;
     struct payload *payload; /* NULL: no model was checked yet */

@@ -2,6 +2,7 @@
 
 #include "child.h"
 #include "ctl.h"
+#include "memory.h"
 #include "routes.h"
 
 #include "series.h"
@@ -151,9 +152,59 @@ static void put_children(struct sup *s, struct vt_enc *e)
     vt_enc_put_u64(e, VT_SERIES_BOUNCES);
     vt_enc_put_u64(e, s->bounces_total);
     const struct child *engine = sup_role(s, ROLE_ENGINE);
-    vt_enc_map(e, VT_T_CHILDREN_GAUGES, 1);
+    struct memory_view v;
+    memory_look(s, &v);
+    const struct mem_psi *psi = v.sample == NULL      ? NULL
+                                : v.sample->own.valid ? &v.sample->own
+                                                      : &v.sample->host;
+    vt_enc_map(e, VT_T_CHILDREN_GAUGES, 5);
     vt_enc_put_u64(e, VT_SERIES_LOAD_PROGRESS);
     vt_enc_put_f64(e, engine != NULL ? child_load_ratio(engine) : 0.0);
+    vt_enc_put_u64(e, VT_SERIES_MEM_LEVEL);
+    vt_enc_put_f64(e, (double)v.level);
+    vt_enc_put_u64(e, VT_SERIES_MEM_AVAIL);
+    vt_enc_put_f64(e, (double)v.usable);
+    vt_enc_put_u64(e, VT_SERIES_PSI_SOME);
+    vt_enc_put_f64(e, psi != NULL ? psi->some10 : 0.0);
+    vt_enc_put_u64(e, VT_SERIES_PSI_FULL);
+    vt_enc_put_f64(e, psi != NULL ? psi->full10 : 0.0);
+}
+
+void tele_memory(struct sup *s)
+{
+    struct memory_view v;
+    struct vt_enc *e = &s->tele->enc;
+    memory_look(s, &v);
+    if (v.sample == NULL)
+        return;
+    vt_enc_begin(e, VT_F_T_MEM, 0, 0);
+    vt_enc_u64(e, VT_T_MEM_LEVEL, v.level);
+    vt_enc_u64(e, VT_T_MEM_AVAIL_EFF, v.usable);
+    vt_enc_map(e, VT_T_MEM_SOURCES,
+               4); /* unsigned keys: 1 meminfo, 2 kind of cgroup, 3 its pressure, 4 the host's */
+    const uint64_t sources[] = {v.sample->valid, v.sample->cgroup.kind, v.sample->own.valid,
+                                v.sample->host.valid};
+    for (unsigned i = 0; i < 4; i++) {
+        vt_enc_put_u64(e, i + 1);
+        vt_enc_put_u64(e, sources[i]);
+    }
+    vt_enc_map(e, VT_T_MEM_PSI, 4);
+    const double psi[] = {v.sample->own.some10, v.sample->own.full10, v.sample->host.some10,
+                          v.sample->host.full10};
+    for (unsigned i = 0; i < 4; i++) {
+        vt_enc_put_u64(e, i + 1);
+        vt_enc_put_f64(e, psi[i]);
+    }
+    vt_enc_array(e, VT_T_MEM_CHILDREN, s->n_children);
+    for (unsigned i = 0; i < s->n_children; i++) {
+        const struct memory_child *c = memory_of(s, &s->child[i]);
+        vt_enc_put_array(e, 4);
+        vt_enc_put_str(e, s->child[i].name);
+        vt_enc_put_u64(e, c->foot.rss_anon);
+        vt_enc_put_u64(e, c->foot.rss_file);
+        vt_enc_put_u64(e, c->foot.swap);
+    }
+    publish(s);
 }
 
 void tele_children(struct sup *s)

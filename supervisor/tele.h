@@ -12,6 +12,8 @@ void tele_event(struct sup *s, const struct event *ev);
 void tele_relay(struct sup *s, const struct vt_frame *f);
 /* Once a second: T_CHILDREN on tele and to the gateway. */
 void tele_children(struct sup *s);
+/* T_MEM: level, sources, footprints. */
+void tele_memory(struct sup *s);
 /* T_ROUTES. */
 void tele_routes(struct sup *s);
 int tele_relisten(struct sup *s, struct vt_err *err);

@@ -7,6 +7,7 @@
 #include "fingerprint.h"
 #include "gate.h"
 #include "links.h"
+#include "mem_read.h"
 #include "ops.h"
 #include "routes.h"
 #include "rundir.h"
@@ -218,12 +219,12 @@ static void test_meminfo(void **state)
     assert_non_null(mkdtemp(dir));
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         write_text(dir, "meminfo", rows[i].text);
-        if (gate_mem_available(dir) != rows[i].want)
+        if (mem_read_available(dir) != rows[i].want)
             fail_msg("row %zu", i);
     }
     snprintf(path, sizeof path, "%s/meminfo", dir);
     unlink(path);
-    assert_int_equal(gate_mem_available(dir), 0);
+    assert_int_equal(mem_read_available(dir), 0);
     rmdir(dir);
 }
 
@@ -475,11 +476,11 @@ static void test_watchdog(void **state)
     s->cfg = vt_config_new();
     s->clock = vt_clock_fake(&t);
     assert_int_equal(duties_open(s, &err), 0);
-    for (int stalled = DUTY_CTL; stalled <= DUTY_TELE; stalled++) {
+    for (int stalled = DUTY_MEMORY; stalled <= DUTY_TELE; stalled++) {
         int pings = 0, late = 0;
         for (int second = 0; second < 60; second++) {
             t.mono += VT_SEC(1);
-            for (int d = DUTY_CTL; d < DUTY_COUNT; d++) {
+            for (int d = DUTY_MEMORY; d < DUTY_COUNT; d++) {
                 if (d != stalled || second < 30)
                     duty_done(s, (enum duty)d);
             }

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Runs every test: run.py [STAGE...] [--seconds N] [--only TARGET,...] [--jobs N]
 stages: unit asan lint fuzz text engine appliance faults units (all, in this order), and gpu, which runs only when it is named.
+Commands of their own, with options of their own: mutations (shows that tests can fail).
 
 `./vitriol test` installs the packages and builds before it comes here. Each stage prints its time; the last line is
 'N passed, N failed, N skipped' over all stages, and the exit code is 1 when anything failed.
@@ -235,7 +236,19 @@ STAGES = {
 ON_REQUEST = {'gpu': lambda: meson_tests(BUILD, ['gpu'])}  # needs a machine with a GPU
 
 
+ALONE = {'mutations': 'mutate.py'}
+
+
+def alone(name, args):
+    if not venv():
+        sys.exit('the Python environment of the tests could not be made')
+    argv = [os.path.join(VENV, 'bin', 'python'), os.path.join(TOP, 'tests', ALONE[name])]
+    sys.exit(subprocess.call(argv + args, stdin=subprocess.DEVNULL))
+
+
 def main():
+    if len(sys.argv) > 1 and sys.argv[1] in ALONE:
+        alone(sys.argv[1], sys.argv[2:])
     args = argparse.ArgumentParser(prog='vitriol test', description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     args.add_argument('stage', nargs='*')
     args.add_argument('--seconds', type=int, default=60, help='for each fuzz target')

@@ -2,6 +2,8 @@
 
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -43,9 +45,19 @@ void stub_fault_load(struct eng *e, uint32_t tick, uint32_t of)
         fprintf(stderr, "vitriol-stub: info: line %d of a flood that no log should have to take\n", i);
 }
 
+static void grow(struct eng *e)
+{
+    size_t n = (size_t)e->o.grow_mib << 20;
+    e->hoard = malloc(n);
+    if (e->hoard != NULL)
+        memset(e->hoard, 0x5a, n);
+}
+
 void stub_fault_token(struct eng *e, const struct stub_req *r)
 {
     const struct stub_opts *o = &e->o;
+    if (o->grow_mib != 0 && e->hoard == NULL && e->tokens >= 300 && still_due(o))
+        grow(e);
     if (o->exit0_after != 0 && e->tokens >= o->exit0_after && still_due(o))
         _exit(0);
     if (((o->segv_at != 0 && e->tokens >= o->segv_at) || r->crash) && still_due(o)) {

@@ -98,6 +98,7 @@ static void stub_free(struct eng *e)
         free(e->cache[i].items);
     free(e->slots);
     free(e->script);
+    free(e->hoard);
     free(e);
 }
 

@@ -22,6 +22,7 @@ struct stub_opts {
     uint64_t exit0_after, segv_at, hang_step, heartbeat_only, nan_at,
         device_sticky;        /* counts of tokens; 0: never */
     uint32_t slow_prefill_ms; /* slow-prefill=MS a step */
+    uint32_t grow_mib;        /* grow=MIB: holds that much more from the 300th token on */
     char crash_on[65];        /* crash-on=HASH: first digits of the prompt's SHA-256 */
     int stall_load;           /* stall-load=PCT; -1: never */
     bool oom_load, fail_selftest, flood_log, grandchild;
@@ -69,6 +70,7 @@ struct stub_prefix {
 
 struct eng {
     struct stub_opts o;
+    void *hoard; /* of grow; owned */
     struct eng_config cfg;
     struct eng_events ev;
     void *arg;

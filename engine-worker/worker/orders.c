@@ -35,10 +35,9 @@ void orders_admission(struct worker *w)
         requests_close(w->requests, VT_E_DRAINING, "the engine is ending its work", 2000);
     else if (w->quiesced)
         requests_close(w->requests, VT_E_BOUNCING, "the engine takes no work at the moment", 1000);
-    else if (w->level >= 3)
-        requests_close(w->requests, VT_E_MEM_PRESSURE, "memory is short", 5000);
     else
         requests_close(w->requests, 0, NULL, 0);
+    requests_shed(w->requests, w->level);
 }
 
 /* ---- drain, stop, park_all ---- */
@@ -140,7 +139,7 @@ static void take_level(struct worker *w, const struct vt_frame *f)
 {
     unsigned was = w->level;
     w->level = (unsigned)vt_map_u64(vt_frame_map(f, VT_ORDER_ARGS), 2, 0);
-    if (was == 0 && w->level > 0 && w->state == W_READY)
+    if (w->level > was && w->state == W_READY)
         checkpoint_save(w->checkpoint, -1, CKPT_AUTOSAVE, VT_SEC(30), ignored_save, NULL);
     orders_admission(w);
     order_done(w, f->id, VT_ORDER_LEVEL, NULL, NULL);

@@ -390,6 +390,13 @@ static int start(struct requests *rs, struct request *r, const struct vt_frame *
     return submit(rs, r, look) < 0 ? vt_fail(err, VT_E_NOMEM, "no memory for the request") : 0;
 }
 
+static bool shed(const struct requests *rs, const struct vt_frame *f)
+{
+    if (rs->short_of_memory < 2 || vt_frame_map(f, VT_SUBMIT_RESUME) != NULL)
+        return false;
+    return rs->short_of_memory >= 3 || requests_running(rs) > 0;
+}
+
 static int take_submit(struct requests *rs, const struct vt_frame *f, struct vt_err *err)
 {
     const uint8_t *rid = vt_frame_bin_n(f, VT_SUBMIT_RID, 16);
@@ -401,10 +408,13 @@ static int take_submit(struct requests *rs, const struct vt_frame *f, struct vt_
     struct request *r = NULL;
     if (rs->closed != 0)
         vt_fail(&why, rs->closed, "%s", rs->closed_text);
+    else if (shed(rs, f))
+        vt_fail(&why, VT_E_MEM_PRESSURE, "memory is short");
     else if (requests_running(rs) >= OPEN_MAX || (r = add(rs)) == NULL)
         vt_fail(&why, VT_E_QUEUE_FULL, "%d requests are open already", OPEN_MAX);
     if (r == NULL) {
-        request_send_refused(rs->link, f->id, &why, rs->closed != 0 ? rs->closed_retry : 1000);
+        uint32_t retry = rs->closed != 0 ? rs->closed_retry : why.code == VT_E_MEM_PRESSURE ? 5000 : 1000;
+        request_send_refused(rs->link, f->id, &why, retry);
         return 0;
     }
     memcpy(r->rid, rid, sizeof r->rid);
@@ -497,6 +507,11 @@ void requests_close(struct requests *rs, int code, const char *text, uint32_t re
     rs->closed = code;
     rs->closed_retry = retry_ms;
     snprintf(rs->closed_text, sizeof rs->closed_text, "%s", text != NULL ? text : "");
+}
+
+void requests_shed(struct requests *rs, unsigned level)
+{
+    rs->short_of_memory = level;
 }
 
 bool requests_pump(struct requests *rs)

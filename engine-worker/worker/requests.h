@@ -41,6 +41,10 @@ void requests_link_down(struct requests *r);
 /* 0: work is taken; else the code (VT_E_DRAINING, …) that new requests are refused with. */
 void requests_close(struct requests *r, int code, const char *text, uint32_t retry_ms);
 
+/* Memory is short, level 0 to 3: from 2 on a new request is refused while another one runs, at 3 always. What an earlier
+ * generation has begun goes on: it was let in already. */
+void requests_shed(struct requests *r, unsigned level);
+
 /* SUBMIT, CREDIT, CANCEL, ATTACH. -1: a protocol error, the link has to end. */
 int requests_frame(struct requests *r, const struct vt_frame *f, struct vt_err *err);
 /* EV_ACCEPTED, EV_REFUSED, EV_WANTS, EV_PREFILL, EV_TOKEN, EV_DONE; takes over what the event owns. */

@@ -19,6 +19,7 @@ struct requests {
     int closed;
     uint32_t closed_retry;
     char closed_text[128];
+    unsigned short_of_memory; /* level */
 };
 
 struct request *requests_by_handle(struct requests *rs, uint64_t handle);

@@ -65,7 +65,8 @@ def wait_for(what, cond, timeout=20, step=0.02):
 class Appliance:
     """engine: 'real' or 'stub'. sets: configuration keys. holder: keep the port over restarts of vitriold."""
 
-    def __init__(self, engine='real', sets=None, holder=False, model=None, stub_args='', root=None, state_dir=None):
+    def __init__(self, engine='real', sets=None, holder=False, model=None, stub_args='', root=None, state_dir=None,
+                 enter=None):
         self.root = root or tempfile.mkdtemp(prefix='vt', dir='/tmp')
         self.own_root = root is None
         self.run_dir = os.path.join(self.root, 'r')
@@ -73,6 +74,7 @@ class Appliance:
         self.log_path = os.path.join(self.root, 'log')
         self.port = free_port()
         self.holder = holder
+        self.enter = enter  # called in the process that becomes vitriold
         self.proc = None
         self.sets = {'paths.run_dir': self.run_dir, 'paths.state_dir': self.state_dir,
                      'store.min_free_mib': 0, 'store.ballast_mib': 0, 'supervisor.breaker': 'off',
@@ -104,7 +106,7 @@ class Appliance:
                     str(self.port), self.pidfile, '--'] + argv
         self.log = open(self.log_path, 'ab')
         self.proc = subprocess.Popen(argv, env=clean_env(), stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
-                                     start_new_session=True)
+                                     start_new_session=True, preexec_fn=self.enter)
         if self.holder:
             wait_for('the holder starts vitriold', lambda: os.path.exists(self.pidfile))
         if wait:
