@@ -146,6 +146,7 @@ void restore_stored(struct model *m, const char *text)
         c->epoch = js_int(o, "epoch", 0);
         c->covered = (size_t)js_int(o, "covered", 0);
         c->told_mode = (enum mode)js_int(o, "told_mode", MODE_BUILD);
+        text_set(&c->notes, js_str(o, "notes"));
         double ratio = js_num(o, "bytes_per_token", 0);
         c->bytes_per_token = ratio > 0.5 && ratio < 100 ? ratio : c->bytes_per_token;
         if (c->covered > m->n_items)
