@@ -1,6 +1,4 @@
-/* The joiner must give the same events however the bytes are cut, and what it gives goes through the JSON reader and the
- * reader of tool arguments. */
-#include "core/args.h"
+/* The joiner must give the same events however the bytes are cut. */
 #include "net/sse.h"
 
 #include <stdint.h>
@@ -29,23 +27,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     sse_feed(&b, bytes + at, n - at, take, &cut);
     if (whole.len != cut.len || memcmp(text_str(&whole), text_str(&cut), whole.len) != 0)
         abort();
-    struct args args;
-    args_read(&args, bytes, n,
-              "{\"properties\":{\"path\":{\"type\":\"string\"},\"all\":{\"type\":\"boolean\"},\"n\":{"
-              "\"type\":\"integer\"},"
-              "\"x\":{\"type\":\"number\"},\"list\":{\"type\":\"array\"}},\"required\":[\"path\"]}");
-    if ((args.value == NULL) != (args.fault != NULL))
-        abort();
-    if (args.value != NULL) { /* what was accepted is accepted again, unmended */
-        struct args again;
-        char *s = json_dumps(args.value, JSON_COMPACT);
-        args_read(&again, s, strlen(s), NULL);
-        if (again.value == NULL)
-            abort();
-        free(s);
-        args_free(&again);
-    }
-    args_free(&args);
     sse_free(&a);
     sse_free(&b);
     text_free(&whole);
