@@ -33,7 +33,8 @@ static int one_of(const char *option, const char *value, const char *const *word
     for (int i = 0; i < n; i++)
         if (strcmp(value, words[i]) == 0)
             return i;
-    vt_fail(err, VT_E_USAGE, "%s %.60s is not known%s", option, value, vt_suggest(value, words, (size_t)n, hint, sizeof hint));
+    vt_fail(err, VT_E_USAGE, "%s %.60s is not known%s", option, value,
+            vt_suggest(value, words, (size_t)n, hint, sizeof hint));
     return -1;
 }
 
@@ -51,8 +52,8 @@ static int number(const char *option, const char *value, int min, int max, int *
 static int frame_size(struct options *o, const char *value, struct vt_err *err)
 {
     char end;
-    if (sscanf(value, "%dx%d%c", &o->dump_w, &o->dump_h, &end) != 2 || o->dump_w < 1 || o->dump_w > 1000 || o->dump_h < 1 ||
-        o->dump_h > 500)
+    if (sscanf(value, "%dx%d%c", &o->dump_w, &o->dump_h, &end) != 2 || o->dump_w < 1 || o->dump_w > 1000 ||
+        o->dump_h < 1 || o->dump_h > 500)
         return vt_fail(err, VT_E_USAGE, "--dump-frame %.40s: write COLUMNSxROWS, for example 80x24", value);
     return 0;
 }
@@ -64,21 +65,24 @@ static void add(const char ***list, size_t *n, const char *value)
     (*list)[*n] = NULL;
 }
 
-static const char *const valued[] = {"--print",    "--output-format", "--input-format", "--mode",    "--allow",      "--deny",
-                                     "--resume",   "--coupling",      "--engine",       "--max-turns", "--sandbox",  "--color",
-                                     "--dump-frame", "--replay",      "--record"};
-static const char *const flags[] = {"--fork", "--ascii", "--no-mouse", "--no-motion", "--print-on-exit", "--help", "--version"};
+static const char *const valued[] = {"--print",      "--output-format", "--input-format", "--mode",
+                                     "--allow",      "--deny",          "--resume",       "--coupling",
+                                     "--engine",     "--max-turns",     "--sandbox",      "--color",
+                                     "--dump-frame", "--replay",        "--record"};
+static const char *const flags[] = {"--fork",          "--ascii", "--no-mouse", "--no-motion",
+                                    "--print-on-exit", "--help",  "--version"};
 
 static int with_value(struct options *o, const char *name, const char *value, struct vt_err *err)
 {
-    static const char *const outputs[] = {"text", "json", "stream-json"}, *const inputs[] = {"text", "stream-json"},
-                            *const modes[] = {"build", "plan"}, *const boxes[] = {"project", "strict", "off"},
-                            *const colors[] = {"auto", "never", "16", "256", "24bit"};
+    static const char *const outputs[] = {"text", "json", "stream-json"},
+                             *const inputs[] = {"text", "stream-json"}, *const modes[] = {"build", "plan"},
+                             *const boxes[] = {"project", "strict", "off"},
+                             *const colors[] = {"auto", "never", "16", "256", "24bit"};
     const struct {
         const char *name;
         const char **at;
-    } plain[] = {{"--print", &o->print},       {"--resume", &o->resume}, {"--coupling", &o->coupling},
-                 {"--engine", &o->engine},     {"--replay", &o->replay}, {"--record", &o->record}};
+    } plain[] = {{"--print", &o->print},   {"--resume", &o->resume}, {"--coupling", &o->coupling},
+                 {"--engine", &o->engine}, {"--replay", &o->replay}, {"--record", &o->record}};
     for (size_t i = 0; i < sizeof plain / sizeof plain[0]; i++) {
         if (strcmp(name, plain[i].name) == 0) {
             *plain[i].at = value;
@@ -116,7 +120,8 @@ static int with_value(struct options *o, const char *name, const char *value, st
 
 static bool flag(struct options *o, const char *name)
 {
-    bool *const at[] = {&o->fork, &o->ascii, &o->no_mouse, &o->no_motion, &o->print_on_exit, &o->help, &o->version};
+    bool *const at[] = {&o->fork,          &o->ascii, &o->no_mouse, &o->no_motion,
+                        &o->print_on_exit, &o->help,  &o->version};
     for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++) {
         if (strcmp(name, flags[i]) == 0) {
             *at[i] = true;
@@ -143,7 +148,8 @@ static int unknown(const char *name, struct vt_err *err)
         all[n++] = valued[i];
     for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++)
         all[n++] = flags[i];
-    return vt_fail(err, VT_E_USAGE, "unknown option %.60s%s", name, vt_suggest(name, all, n, hint, sizeof hint));
+    return vt_fail(err, VT_E_USAGE, "unknown option %.60s%s", name,
+                   vt_suggest(name, all, n, hint, sizeof hint));
 }
 
 static int check(const struct options *o, struct vt_err *err)

@@ -20,9 +20,9 @@ struct options {
     int max_turns; /* 0: the default */
     const char *sandbox, *color;
     bool ascii, no_mouse, no_motion, print_on_exit;
-    int dump_w, dump_h;  /* --dump-frame; 0: not */
-    const char *replay;  /* an event log */
-    const char *record;  /* write one */
+    int dump_w, dump_h; /* --dump-frame; 0: not */
+    const char *replay; /* an event log */
+    const char *record; /* write one */
     bool help, version;
 };
 

@@ -381,6 +381,11 @@ static void user(struct model *m, const struct event *e, struct effects *fx)
     case EV_RETRY: retry(m, fx); break;
     case EV_SHEET_MOVE: sheet_move(m, e->n, fx); break;
     case EV_SHEET_DO: sheet_do(m, (int)e->n, fx); break;
+    case EV_CLOSED:
+        m->core->once = true;
+        if (m->core->phase == PH_IDLE && m->n_queue == 0)
+            effect_add(fx, FX_QUIT, 0, NULL, NULL)->n = m->core->exit;
+        break;
     case EV_FOCUS: m->core->focus = e->n != 0; break;
     default: effect_add(fx, FX_QUIT, 0, NULL, NULL)->n = e->n; break;
     }

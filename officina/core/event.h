@@ -27,6 +27,7 @@
     EVENT(RETRY)     /* try the engine now; in ERROR: send again */                                           \
     EVENT(SHEET_MOVE) /* n: rows down (negative: up) */                                                       \
     EVENT(SHEET_DO)   /* n: the character of the key: '\r', 'f', 'c', 'd', 'y', 27 for Esc */                 \
+    EVENT(CLOSED)     /* the input of stream-json ended: leave when what was asked is done */                 \
     EVENT(FOCUS)      /* n: 1 in, 0 out */                                                                    \
     /* --- the network --- */                                                                                 \
     EVENT(REPLY) /* id: of FX_ASK; name: its path; n: HTTP status, 0 = no connection; text, len: body */      \

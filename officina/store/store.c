@@ -250,6 +250,11 @@ int64_t session_num(struct store *s, const char *session)
     return sql_int(s, -1, "SELECT num FROM session WHERE id = ?", "s", session);
 }
 
+int64_t store_count(struct store *s)
+{
+    return sql_int(s, 0, "SELECT max(num) FROM session", "");
+}
+
 int store_new(struct store *s, int64_t project, const char *id, const char *coupling, const char *opening,
               uint64_t now, struct vt_err *err)
 {

@@ -23,6 +23,7 @@ int store_set_trust(struct store *s, int64_t project, const char *hash, struct v
 /* A new conversation. id: chosen by the caller. */
 int store_new(struct store *s, int64_t project, const char *id, const char *coupling, const char *opening,
               uint64_t now, struct vt_err *err);
+int64_t store_count(struct store *s); /* conversations ever made, for numbered ids */
 /* A copy of `from` under the new id. */
 int store_fork(struct store *s, const char *from, const char *id, uint64_t now, struct vt_err *err);
 /* The newest conversation of the project that has a turn, or whose id or title is `name`. Caller frees; NULL: none. */

@@ -1,0 +1,299 @@
+/* Conversations open: new ones get their opening note, which is frozen; earlier ones come back from the store. */
+#include "app.h"
+
+#include "build_id.h"
+#include "hash.h"
+#include "util/file.h"
+
+#include <dirent.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#define INSTRUCTIONS_MAX 16384
+#define CONFIG_MAX       (1024u * 1024u)
+
+char *app_tools_json(void)
+{
+    size_t n;
+    const struct tool_spec *list = tool_list(&n);
+    struct text t = {0};
+    for (size_t i = 0; i < n; i++) {
+        text_printf(&t, "%s{\"type\":\"function\",\"function\":{\"name\":", i == 0 ? "[" : ",");
+        js_quote(&t, list[i].name, strlen(list[i].name));
+        text_puts(&t, ",\"description\":");
+        js_quote(&t, list[i].description, strlen(list[i].description));
+        text_printf(&t, ",\"parameters\":%s}}", list[i].schema);
+    }
+    text_puts(&t, "]");
+    return text_take(&t);
+}
+
+/* ---- trust ---- */
+
+static int by_name(const struct dirent **x, const struct dirent **y)
+{
+    return strcmp((*x)->d_name, (*y)->d_name);
+}
+
+static void hash_folder(const char *dir, const char *shown, struct vt_sha256 *h, struct text *list, int depth)
+{
+    struct dirent **entries;
+    int n = depth < 6 ? scandir(dir, &entries, NULL, by_name) : -1;
+    for (int i = 0; i < n; i++) {
+        const char *name = entries[i]->d_name;
+        char path[PATH_MAX], show[PATH_MAX];
+        struct stat st;
+        struct text t = {0};
+        snprintf(path, sizeof path, "%s/%s", dir, name);
+        snprintf(show, sizeof show, "%s/%s", shown, name);
+        if (strcmp(name, ".") != 0 && strcmp(name, "..") != 0 && lstat(path, &st) == 0) {
+            vt_sha256_add(h, show, strlen(show) + 1);
+            if (S_ISDIR(st.st_mode)) {
+                hash_folder(path, show, h, list, depth + 1);
+            } else if (file_read(path, CONFIG_MAX, &t, NULL) == 0) {
+                vt_sha256_add(h, text_str(&t), t.len);
+                if (list != NULL)
+                    text_printf(list, "%s\n", show);
+            }
+        }
+        text_free(&t);
+        free(entries[i]);
+    }
+    if (n >= 0)
+        free(entries);
+}
+
+char *app_project_hash(const struct app *a, struct text *list)
+{
+    char dir[PATH_MAX], hex[2 * VT_SHA256_LEN + 1];
+    uint8_t digest[VT_SHA256_LEN];
+    struct stat st;
+    snprintf(dir, sizeof dir, "%s/.officina", a->root);
+    if (lstat(dir, &st) < 0 || !S_ISDIR(st.st_mode))
+        return mem_dup("");
+    struct vt_sha256 *h = vt_sha256_new();
+    hash_folder(dir, ".officina", h, list, 0);
+    vt_sha256_end(h, digest);
+    vt_sha256_free(h);
+    vt_hex(digest, sizeof digest, hex);
+    return mem_dup(hex);
+}
+
+static void ask_trust(struct app *a)
+{
+    struct text list = {0};
+    char *hash = app_project_hash(a, &list);
+    if (hash[0] != '\0' && !a->m->trusted && !a->headless) {
+        json_t *o = json_object(), *lines = json_array();
+        json_array_append_new(
+            lines,
+            json_string("This folder brings its own configuration. Trusted, it can add rules that allow "
+                        "calls, commands, skills and servers; it never loosens the sandbox."));
+        json_array_append_new(lines, json_string(""));
+        for (char *save = NULL, *line = strtok_r(list.s, "\n", &save); line != NULL;
+             line = strtok_r(NULL, "\n", &save))
+            json_array_append_new(lines, json_string(line));
+        json_object_set_new(o, "lines", lines);
+        char *text = js_dump(o);
+        const struct event e = {
+            .kind = EV_SHEET, .n = SHEET_TRUST, .name = "TRUST THIS FOLDER?", .text = text};
+        app_put(a, &e);
+        free(text);
+    }
+    free(hash);
+    text_free(&list);
+}
+
+/* ---- the opening note ---- */
+
+static void add_file(struct app *a, struct text *t, const char *name)
+{
+    char path[PATH_MAX];
+    struct text body = {0};
+    snprintf(path, sizeof path, "%s/%s", a->root, name);
+    if (file_read(path, CONFIG_MAX, &body, NULL) == 0 && body.len != 0) {
+        size_t n = body.len < INSTRUCTIONS_MAX ? body.len : INSTRUCTIONS_MAX;
+        char *good = utf8_mend(body.s, n);
+        text_printf(t, "\nInstructions of the project (%s):\n%s\n", name, good);
+        if (n < body.len)
+            text_printf(t, "[%s is longer; read the rest when it matters]\n", name);
+        free(good);
+    }
+    text_free(&body);
+}
+
+static void add_branch(struct app *a, struct text *t)
+{
+    char path[PATH_MAX];
+    struct text head = {0};
+    snprintf(path, sizeof path, "%s/.git/HEAD", a->root);
+    if (file_read(path, 1024, &head, NULL) == 0 && strncmp(text_str(&head), "ref: refs/heads/", 16) == 0)
+        text_printf(t, "Git branch: %.*s\n", (int)strcspn(head.s + 16, "\n"), head.s + 16);
+    text_free(&head);
+}
+
+static char *opening_note(struct app *a)
+{
+    struct text t = {0};
+    char date[32];
+    time_t now = (time_t)(off_clock_now(&a->clock) / 1000000);
+    struct tm tm;
+    localtime_r(&now, &tm);
+    strftime(date, sizeof date, "%Y-%m-%d", &tm);
+    text_printf(&t, "Date: %s\nProject folder: %s\n", date, a->folder);
+    add_branch(a, &t);
+    add_file(a, &t, "AGENTS.md");
+    add_file(a, &t, "OFFICINA.md");
+    char *facts = store_facts(a->store, a->project);
+    if (facts[0] != '\0')
+        text_printf(&t, "\nRemembered about this project:\n%s", facts);
+    free(facts);
+    size_t n;
+    char **skills = tools_page(a->tools, "note", &n);
+    for (size_t i = 0; i < n; i++) {
+        text_printf(&t, "%s%s\n", i == 0 ? "\n" : "", skills[i]);
+        free(skills[i]);
+    }
+    free(skills);
+    return text_take(&t);
+}
+
+/* ---- opening ---- */
+
+static uint64_t day_start(uint64_t now, bool month)
+{
+    time_t t = (time_t)(now / 1000000);
+    struct tm tm;
+    localtime_r(&t, &tm);
+    tm.tm_hour = tm.tm_min = tm.tm_sec = 0;
+    if (month)
+        tm.tm_mday = 1;
+    tm.tm_isdst = -1;
+    time_t at = mktime(&tm);
+    return at > 0 ? (uint64_t)at * 1000000 : 0;
+}
+
+static void put_opened(struct app *a, json_t *o, const char *session, bool read_only)
+{
+    uint64_t now = off_clock_now(&a->clock);
+    char *coupling = coupling_json(a->coupling);
+    js_set_str(o, "session", session);
+    js_set_str(o, "root", a->root);
+    js_set_str(o, "folder", a->folder);
+    js_set_str(o, "sandbox", tools_sandbox(a->tools));
+    js_set_str(o, "tools", a->tools_json);
+    js_set_str(o, "version", VT_BUILD_ID);
+    json_object_set_new(o, "coupling", js_parse(coupling, strlen(coupling), NULL, 0));
+    if (a->o.mode_given)
+        js_set_int(o, "mode", a->o.mode);
+    json_object_set_new(o, "headless", json_boolean(a->headless));
+    json_object_set_new(o, "once", json_boolean(a->once));
+    json_object_set_new(o, "emit", json_boolean(a->o.output == OUT_STREAM));
+    json_object_set_new(o, "read_only", json_boolean(read_only));
+    json_object_set_new(o, "trusted", json_boolean(a->m->trusted));
+    js_set_int(o, "max_requests", a->o.max_turns != 0 ? a->o.max_turns : a->headless ? 60 : 200);
+    js_set_int(o, "spent_day", store_spent(a->store, a->coupling->name, day_start(now, false)));
+    js_set_int(o, "spent_month", store_spent(a->store, a->coupling->name, day_start(now, true)));
+    free(coupling);
+    char *text = js_dump(o);
+    const struct event e = {.kind = EV_OPENED, .text = text};
+    app_put(a, &e);
+    free(text);
+    tools_session(a->tools, session);
+    snap_session(a->snap, session);
+    ask_trust(a);
+}
+
+static int use_coupling(struct app *a, struct vt_err *err)
+{
+    return net_use(a->net, a->coupling, err);
+}
+
+int app_switch(struct app *a, const char *session, bool fork, struct vt_err *err)
+{
+    char id[24];
+    uint64_t now = off_clock_now(&a->clock);
+    if (fork) {
+        off_clock_id(&a->clock, (uint64_t)store_count(a->store), id);
+        if (store_fork(a->store, session, id, now, err) < 0)
+            return -1;
+        session = id;
+    }
+    json_t *o = store_session(a->store, session, err);
+    if (o == NULL)
+        return -1;
+    int held = store_hold(a->store, session, err);
+    if (held < 0) {
+        json_decref(o);
+        return -1;
+    }
+    const char *stored = js_str(o, "coupling");
+    if (a->o.coupling == NULL && stored != NULL) {
+        const struct coupling *c = couplings_find(&a->couplings, stored, NULL);
+        a->coupling = c != NULL ? c : a->coupling;
+    }
+    if (use_coupling(a, err) < 0) {
+        json_decref(o);
+        return -1;
+    }
+    put_opened(a, o, session, held == 0);
+    if (store_load(a->store, session, 0, app_put, a, err) < 0)
+        return -1;
+    const struct event done = {.kind = EV_RESUMED};
+    app_put(a, &done);
+    return 0;
+}
+
+int app_new_session(struct app *a, struct vt_err *err)
+{
+    char id[24];
+    char *opening = opening_note(a);
+    off_clock_id(&a->clock, (uint64_t)store_count(a->store), id);
+    int rc = store_new(a->store, a->project, id, a->coupling->name, opening, off_clock_now(&a->clock), err);
+    if (rc == 0)
+        rc = store_hold(a->store, id, err) < 0 ? -1 : use_coupling(a, err);
+    if (rc == 0) {
+        json_t *o = json_object();
+        js_set_str(o, "opening", opening);
+        put_opened(a, o, id, false);
+    }
+    free(opening);
+    return rc;
+}
+
+int app_open_session(struct app *a, struct vt_err *err)
+{
+    if (a->o.resume == NULL)
+        return app_new_session(a, err);
+    bool last = strcmp(a->o.resume, "last") == 0;
+    char *id = store_find(a->store, a->project, last ? NULL : a->o.resume);
+    if (id == NULL)
+        return vt_fail(err, VT_E_USAGE, "--resume %.64s: %s", a->o.resume,
+                       last ? "this project has no conversation yet" : "there is no such conversation");
+    int rc = app_switch(a, id, a->o.fork, err);
+    free(id);
+    return rc;
+}
+
+int app_couple(struct app *a, const char *name, struct vt_err *err)
+{
+    const struct coupling *c = couplings_find(&a->couplings, name, err);
+    if (c == NULL)
+        return -1;
+    const struct coupling *before = a->coupling;
+    a->coupling = c;
+    if (use_coupling(a, err) < 0) {
+        a->coupling = before;
+        use_coupling(a, NULL);
+        return -1;
+    }
+    char *text = coupling_json(c);
+    const struct event e = {.kind = EV_COUPLED, .text = text};
+    app_put(a, &e);
+    free(text);
+    return 0;
+}
