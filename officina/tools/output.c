@@ -3,6 +3,7 @@
 #include "tools/secrets.h"
 #include "util/file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -35,40 +36,32 @@ size_t output_limit(int64_t window)
     return most < 2000 ? 2000 : most;
 }
 
+/* The largest number of a stored output; 0: none. */
+static int64_t newest(const char *dir)
+{
+    int64_t best = 0;
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d && (e = readdir(d));)
+        if (strncmp(e->d_name, "o-", 2) == 0 && atoll(e->d_name + 2) > best)
+            best = atoll(e->d_name + 2);
+    if (d)
+        closedir(d);
+    return best;
+}
+
 struct output *output_new(const char *dir, size_t limit, struct vt_err *err)
 {
     if (file_own_dir(dir, err) < 0)
         return NULL;
     struct output *o = mem_new(sizeof *o);
-    o->limit = limit;
-    o->fd = -1;
-    static const int64_t last = INT64_C(1) << 40;
     struct text t = {0};
-    /* numbers grow: the next one stands in a file name that nobody has; found by doubling, since outputs are kept in order */
-    int64_t lo = 0, step = 1;
-    for (; lo + step < last; step *= 2) {
+    o->limit = limit;
+    o->number = newest(dir);
+    do { /* another Officina may have taken the number */
         text_clear(&t);
-        text_printf(&t, "%s/o-%lld", dir, (long long)(lo + step));
-        if (access(text_str(&t), F_OK) == 0) {
-            lo += step;
-            continue;
-        }
-        if (step > 1) {
-            step = 1; /* the loop doubles it before the next look, so begin anew from here */
-            text_clear(&t);
-            text_printf(&t, "%s/o-%lld", dir, (long long)(lo + 1));
-            if (access(text_str(&t), F_OK) == 0)
-                continue;
-        }
-        o->number = lo + 1;
-        text_clear(&t);
-        text_printf(&t, "%s/o-%lld", dir, (long long)o->number);
+        text_printf(&t, "%s/o-%lld", dir, (long long)++o->number);
         o->fd = open(text_str(&t), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-        if (o->fd >= 0 || errno != EEXIST)
-            break;
-        lo = o->number;
-        step = 1;
-    }
+    } while (o->fd < 0 && errno == EEXIST);
     o->path = text_take(&t);
     if (o->fd >= 0)
         return o;

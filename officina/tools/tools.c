@@ -1,0 +1,366 @@
+#include "tools/tools_priv.h"
+
+#include "ext/ext.h"
+#include "util/json.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+void tools_emit(struct tools *t, const struct event *e)
+{
+    t->o.sink(t->o.arg, e);
+}
+
+void tools_done(struct tools *t, int64_t call, enum tool_outcome outcome, const struct text *result)
+{
+    struct event e = {.kind = EV_TOOL_DONE, .id = call, .n = outcome, .text = text_str(result), .len = result->len};
+    tools_emit(t, &e);
+}
+
+/* ---- life ---- */
+
+static void ext_event(void *arg, const struct event *e)
+{
+    tools_emit(arg, e);
+}
+
+static int open_parts(struct tools *t, const struct tools_options *o, struct vt_err *err)
+{
+    struct text dir = {0};
+    if (root_open(&t->root, o->root, err) < 0 || box_open(&t->box, o->sandbox, t->root.path, o->home, err) < 0)
+        return -1;
+    text_printf(&dir, "%s/out", o->home);
+    t->out_dir = text_take(&dir);
+    t->seen = seen_new();
+    t->rules = rules_open(t->root.path, o->home, o->trusted, err);
+    if (!t->rules)
+        return -1;
+    for (size_t i = 0; o->allow && o->allow[i]; i++)
+        if (rules_add(t->rules, RULE_CMDLINE, UNKNOWN, RULE_ALLOW, o->allow[i], err) < 0)
+            return -1;
+    for (size_t i = 0; o->deny && o->deny[i]; i++)
+        if (rules_add(t->rules, RULE_CMDLINE, UNKNOWN, RULE_DENY, o->deny[i], err) < 0)
+            return -1;
+    struct ext_options x = {t->root.path, o->home, o->session, o->trusted, ext_event, t};
+    t->ext = ext_open(&x, err);
+    if (!t->ext)
+        return -1;
+    return pipe2(t->pipe, O_CLOEXEC) < 0 ? vt_fail_errno(err, VT_E_OS, "a pipe") : 0;
+}
+
+struct tools *tools_open(const struct tools_options *o, struct vt_err *err)
+{
+    struct tools *t = mem_new(sizeof *t);
+    t->o = *o;
+    t->root.fd = t->box.filter = t->pipe[0] = t->pipe[1] = -1;
+    if (open_parts(t, o, err) == 0)
+        return t;
+    tools_close(t);
+    return NULL;
+}
+
+static void task_free(struct task *k)
+{
+    json_decref(k->args);
+    text_free(&k->result);
+    text_free(&k->content);
+    free(k->gist);
+    free(k->path);
+    free(k);
+}
+
+void tools_close(struct tools *t)
+{
+    if (!t)
+        return;
+    run_close(t);
+    for (struct task *k = t->tasks; k; k = k->next)
+        atomic_store(&k->stop, 1);
+    for (struct task *k = t->tasks, *next; k; k = next) {
+        next = k->next;
+        pthread_join(k->thread, NULL);
+        task_free(k);
+    }
+    ext_close(t->ext);
+    rules_free(t->rules);
+    seen_free(t->seen);
+    box_close(&t->box);
+    root_close(&t->root);
+    free(t->out_dir);
+    for (int i = 0; i < 2; i++)
+        if (t->pipe[i] >= 0)
+            close(t->pipe[i]);
+    free(t);
+}
+
+const char *tools_sandbox(const struct tools *t)
+{
+    return box_name(&t->box);
+}
+
+void tools_session(struct tools *t, const char *session)
+{
+    seen_clear(t->seen);
+    rules_clear(t->rules, RULE_SESSION);
+}
+
+void tools_trust(struct tools *t, bool trusted)
+{
+    rules_trust(t->rules, trusted);
+    ext_trust(t->ext, trusted);
+}
+
+/* ---- calls ---- */
+
+static void checked(struct tools *t, int64_t id, struct judged *j)
+{
+    struct event e = {.kind = EV_TOOL_CHECKED, .id = id, .n = j->verdict, .m = j->bits, .text = text_str(&j->reason),
+                      .len = j->reason.len, .name = j->gist, .approval = j->verdict == TOOL_ASK ? j->approval : NULL};
+    if (j->verdict == TOOL_ASK)
+        j->approval = NULL; /* taken over */
+    tools_emit(t, &e);
+}
+
+void tools_check(struct tools *t, const struct tool_call *c)
+{
+    struct judged j;
+    json_t *args = js_parse(c->args, strlen(c->args), NULL, 0);
+    if (!tool_find(c->name) || !json_is_object(args)) {
+        memset(&j, 0, sizeof j);
+        j.verdict = TOOL_FAULT;
+        text_printf(&j.reason, "there is no tool '%.60s'", c->name);
+    } else {
+        tools_judge(t, c, args, &j);
+    }
+    checked(t, c->id, &j);
+    judged_free(&j);
+    json_decref(args);
+}
+
+static void *work(void *arg)
+{
+    struct task *k = arg;
+    if (strcmp(k->spec->name, "read") == 0)
+        run_read(k);
+    else if (strcmp(k->spec->name, "grep") == 0)
+        run_grep(k);
+    else
+        run_glob(k);
+    while (write(k->t->pipe[1], &k, sizeof k) < 0 && errno == EINTR)
+        ;
+    return NULL;
+}
+
+static void start_task(struct tools *t, const struct tool_call *c, json_t *args)
+{
+    struct task *k = mem_new(sizeof *k);
+    k->t = t;
+    k->call = c->id;
+    k->spec = tool_find(c->name);
+    k->args = json_deep_copy(args); /* reference counts are not shared between threads */
+    k->next = t->tasks;
+    t->tasks = k;
+    if (pthread_create(&k->thread, NULL, work, k) == 0)
+        return;
+    struct text words = {0};
+    t->tasks = k->next;
+    task_free(k);
+    text_puts(&words, "no thread can be made for it");
+    tools_done(t, c->id, TOOL_FAILED, &words);
+    text_free(&words);
+}
+
+static void skill(struct tools *t, const struct tool_call *c, json_t *args)
+{
+    struct text out = {0};
+    struct vt_err err;
+    int rc = ext_skill(t->ext, js_str(args, "name"), &out, &err);
+    if (rc < 0)
+        text_set(&out, err.text);
+    tools_done(t, c->id, rc < 0 ? TOOL_FAILED : TOOL_OK, &out);
+    text_free(&out);
+}
+
+static void begin(struct tools *t, const struct tool_call *c, json_t *args, struct judged *j)
+{
+    static const char *const tasks[] = {"read", "grep", "glob"};
+    for (size_t i = 0; i < sizeof tasks / sizeof *tasks; i++)
+        if (strcmp(c->name, tasks[i]) == 0) {
+            start_task(t, c, args);
+            return;
+        }
+    if (strcmp(c->name, "bash") == 0)
+        run_bash(t, c, args);
+    else if (strcmp(c->name, "job") == 0)
+        run_job(t, c, args);
+    else if (strcmp(c->name, "skill") == 0)
+        skill(t, c, args);
+    else if (strcmp(c->name, "mcp") == 0)
+        ext_call(t->ext, c->id, js_str(args, "server"), js_str(args, "tool"), json_object_get(args, "arguments"));
+    else if (j->change)
+        run_write(t, c, j);
+    else
+        tools_done(t, c->id, TOOL_FAILED, &j->reason); /* todo, ask, recall are not run here */
+}
+
+/* What has changed since the check: a file, a rule, the mode. */
+static bool still_allowed(const struct judged *j, const uint8_t *bound)
+{
+    if (!bound)
+        return j->verdict == TOOL_ALLOW;
+    if (j->verdict == TOOL_ALLOW)
+        return true; /* a rule given meanwhile allows it anyway */
+    return j->verdict == TOOL_ASK && memcmp(j->approval->bound, bound, sizeof j->approval->bound) == 0;
+}
+
+void tools_start(struct tools *t, const struct tool_call *c, const uint8_t *bound)
+{
+    struct judged j;
+    struct text words = {0};
+    json_t *args = js_parse(c->args, strlen(c->args), NULL, 0);
+    if (!tool_find(c->name) || !json_is_object(args)) {
+        text_puts(&words, "there is no such tool");
+        tools_done(t, c->id, TOOL_FAILED, &words);
+        json_decref(args);
+        text_free(&words);
+        return;
+    }
+    tools_judge(t, c, args, &j);
+    if (still_allowed(&j, bound)) {
+        begin(t, c, args, &j);
+    } else {
+        text_puts(&words, "what was approved has changed since");
+        tools_done(t, c->id, TOOL_CHANGED, &words);
+    }
+    judged_free(&j);
+    json_decref(args);
+    text_free(&words);
+}
+
+void tools_cancel(struct tools *t, int64_t id)
+{
+    for (struct task *k = t->tasks; k; k = k->next)
+        if (k->call == id)
+            atomic_store(&k->stop, 1);
+    for (struct run *r = t->runs; r; r = r->next) {
+        if (r->call == id && id) {
+            r->proc.cancelled = true;
+            proc_end(&r->proc, proc_now());
+        }
+        if (r->waiter == id && id)
+            r->wait_until = 0;
+    }
+    ext_cancel(t->ext, id);
+}
+
+void tools_kill(struct tools *t, int64_t job)
+{
+    for (struct run *r = t->runs; r; r = r->next)
+        if (r->job == job && job)
+            proc_end(&r->proc, proc_now());
+}
+
+void tools_user_run(struct tools *t, const char *command, bool into_conversation)
+{
+    run_user(t, command, into_conversation);
+}
+
+int tools_rule(struct tools *t, const char *scope, enum mode mode, bool allow, const char *pattern, struct vt_err *err)
+{
+    enum rule_scope s = strcmp(scope, "session") == 0   ? RULE_SESSION
+                        : strcmp(scope, "project") == 0 ? RULE_PROJECT
+                                                        : RULE_USER;
+    return rules_add(t->rules, s, mode, allow ? RULE_ALLOW : RULE_DENY, pattern, err);
+}
+
+static char **jobs_page(const struct tools *t, size_t *n)
+{
+    char **lines = NULL;
+    size_t cap = 0;
+    *n = 0;
+    for (const struct run *r = t->runs; r; r = r->next) {
+        struct text s = {0};
+        if (!r->job)
+            continue;
+        text_printf(&s, "%3lld  %-9s %6lld lines  %s", (long long)r->job, r->proc.ended ? "ended" : "running",
+                    (long long)output_lines(r->output), r->command);
+        lines = mem_room(lines, *n, &cap, sizeof *lines);
+        lines[(*n)++] = text_take(&s);
+    }
+    if (!*n) {
+        lines = mem_new(sizeof *lines);
+        lines[(*n)++] = mem_dup("no jobs");
+    }
+    return lines;
+}
+
+char **tools_page(struct tools *t, const char *page, size_t *n)
+{
+    if (strcmp(page, "rules") == 0)
+        return rules_page(t->rules, n);
+    if (strcmp(page, "jobs") == 0)
+        return jobs_page(t, n);
+    return ext_page(t->ext, page, n);
+}
+
+/* ---- the loop ---- */
+
+size_t tools_poll(struct tools *t, struct pollfd *fds, size_t max)
+{
+    size_t n = 0;
+    if (max)
+        fds[n++] = (struct pollfd){t->pipe[0], POLLIN, 0};
+    for (struct run *r = t->runs; r; r = r->next) {
+        if (n < max && r->proc.out >= 0)
+            fds[n++] = (struct pollfd){r->proc.out, POLLIN, 0};
+        if (n < max && r->proc.report >= 0)
+            fds[n++] = (struct pollfd){r->proc.report, POLLIN, 0};
+    }
+    return n + ext_poll(t->ext, fds + n, max - n);
+}
+
+int tools_timeout(const struct tools *t)
+{
+    uint64_t now = proc_now(), first = 0;
+    for (const struct run *r = t->runs; r; r = r->next) {
+        uint64_t at[2] = {proc_deadline(&r->proc), r->waiter ? r->wait_until + 1 : 0};
+        for (int i = 0; i < 2; i++)
+            if (at[i] && (!first || at[i] < first))
+                first = at[i];
+    }
+    int own = !first ? -1 : first <= now ? 0 : (int)((first - now) / 1000) + 1, ext = ext_timeout(t->ext);
+    return own < 0 ? ext : ext < 0 || own < ext ? own : ext;
+}
+
+static void finish_task(struct tools *t, struct task *k)
+{
+    struct task **p = &t->tasks;
+    while (*p != k)
+        p = &(*p)->next;
+    *p = k->next;
+    pthread_join(k->thread, NULL);
+    if (k->count && !atomic_load(&k->stop))
+        seen_show(t->seen, k->path, text_str(&k->content), k->content.len, k->first, k->count);
+    struct event e = {.kind = EV_TOOL_DONE, .id = k->call, .n = atomic_load(&k->stop) ? TOOL_CANCELLED : k->outcome,
+                      .text = text_str(&k->result), .len = k->result.len, .name = k->gist};
+    tools_emit(t, &e);
+    task_free(k);
+}
+
+void tools_work(struct tools *t, const struct pollfd *fds, size_t n)
+{
+    struct task *k;
+    for (size_t i = 0; i < n; i++) {
+        if (!(fds[i].revents & (POLLIN | POLLHUP | POLLERR)))
+            continue;
+        if (fds[i].fd == t->pipe[0] && read(t->pipe[0], &k, sizeof k) == sizeof k)
+            finish_task(t, k);
+        else
+            run_read_pipe(t, fds[i].fd);
+    }
+    run_poll_done(t);
+    ext_work(t->ext, fds, n);
+}
