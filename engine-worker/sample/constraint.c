@@ -7,15 +7,28 @@
 #include <string.h>
 
 enum {
-    KEEP = 16,              /* grammars kept for the next request, in use or not */
-    MASK_BYTES = 16u << 20, /* of one grammar; beyond it all are made anew */
-    STEPS = 8u << 20,       /* nodes of the trie looked at for one mask */
+    KEEP = 16,               /* grammars kept for the next request, in use or not */
+    WHOLE_BYTES = 16u << 20, /* of one grammar's masks; beyond it all are made anew */
+    PART_BYTES = 8u << 20,   /* and of their parts */
+    STEPS = 8u << 20,        /* nodes of a trie looked at for a part of a mask */
+    BANDS = MATCHER_REACHES,
 };
+
+/* Tokens in bands of their length in bytes, the last one's without end. In a string of at most n characters the next character
+ * leads to another place, but to a token no longer than what is left of n that is all the same: most of a mask is
+ * the part of a place that was met before, and what is new are the few long tokens. */
+static const uint32_t band_to[BANDS] = {4, 8, 12, 16, 24, TRIE_LONGEST};
 
 struct mask {
     uint32_t *ids;
     uint64_t *bits;
     uint32_t n;
+};
+
+/* By set; bits and ids NULL: not made. */
+struct masks {
+    struct mask *at;
+    uint32_t cap;
 };
 
 struct grammar_use {
@@ -27,9 +40,8 @@ struct grammar_use {
     struct vt_automaton automaton;
     struct matcher *matcher;
     struct constraint *first; /* open states */
-    struct mask *masks;       /* [cap_masks] by set; bits and ids NULL: not made */
-    uint32_t cap_masks;
-    size_t mask_bytes;
+    struct masks whole, part[BANDS];
+    size_t whole_bytes, part_bytes;
     uint64_t n_asked, n_made;
 };
 
@@ -40,15 +52,17 @@ struct place {
 };
 
 struct constraints {
-    struct trie trie;
+    struct trie band[BANDS];
+    uint32_t reach[BANDS]; /* bytes that a token of the band, or of one before it, can take, and one more */
     const struct trie_token *tokens;
     uint32_t n_vocab;
     uint32_t *eog;
     uint32_t n_eog;
     struct grammar_use *first;
     unsigned n_uses;
-    struct place *way; /* [longest + 1] through the trie */
-    uint64_t *bits;    /* [words] mask under construction */
+    struct place *way;   /* [longest + 1] through a trie */
+    uint64_t *bits;      /* [words] mask under construction */
+    uint64_t *part_bits; /* [words] and the part of it */
     struct trie_token *own;
 };
 
@@ -86,13 +100,17 @@ int constraints_new(struct constraints **out, const struct trie_token *tokens, u
         }
     if (cs->eog && cs->n_eog > 1)
         qsort(cs->eog, cs->n_eog, sizeof *cs->eog, by_value);
-    if (!cs->eog || trie_make(&cs->trie, own, n_vocab, err) < 0) {
-        constraints_free(cs);
-        return vt_fail(err, VT_E_NOMEM, "out of memory for the tokens of a vocabulary of %u", n_vocab);
+    bool ok = cs->eog != NULL;
+    uint32_t longest = 0;
+    for (unsigned i = 0; ok && i < BANDS; i++) {
+        ok = trie_make(&cs->band[i], own, n_vocab, i > 0 ? band_to[i - 1] + 1 : 1, band_to[i], err) == 0;
+        longest = cs->band[i].longest > longest ? cs->band[i].longest : longest;
+        cs->reach[i] = longest + 1;
     }
-    cs->way = calloc((size_t)cs->trie.longest + 1, sizeof *cs->way);
+    cs->way = calloc((size_t)longest + 1, sizeof *cs->way);
     cs->bits = calloc((size_t)words(cs) + 1, sizeof *cs->bits);
-    if (!cs->way || !cs->bits) {
+    cs->part_bits = calloc((size_t)words(cs) + 1, sizeof *cs->part_bits);
+    if (!ok || !cs->way || !cs->bits || !cs->part_bits) {
         constraints_free(cs);
         return vt_fail(err, VT_E_NOMEM, "out of memory for the tokens of a vocabulary of %u", n_vocab);
     }
@@ -100,14 +118,27 @@ int constraints_new(struct constraints **out, const struct trie_token *tokens, u
     return 0;
 }
 
-static void drop_masks(struct grammar_use *u)
+static void drop(struct masks *m)
 {
-    for (uint32_t i = 0; i < u->cap_masks; i++) {
-        free(u->masks[i].ids);
-        free(u->masks[i].bits);
-        u->masks[i] = (struct mask){0};
+    for (uint32_t i = 0; i < m->cap; i++) {
+        free(m->at[i].ids);
+        free(m->at[i].bits);
     }
-    u->mask_bytes = 0;
+    free(m->at);
+    *m = (struct masks){0};
+}
+
+static void drop_whole(struct grammar_use *u)
+{
+    drop(&u->whole);
+    u->whole_bytes = 0;
+}
+
+static void drop_parts(struct grammar_use *u)
+{
+    for (unsigned i = 0; i < BANDS; i++)
+        drop(&u->part[i]);
+    u->part_bytes = 0;
 }
 
 static void unlink_use(struct grammar_use *u)
@@ -131,8 +162,8 @@ static void link_first(struct grammar_use *u)
 
 static void use_free(struct grammar_use *u)
 {
-    drop_masks(u);
-    free(u->masks);
+    drop_whole(u);
+    drop_parts(u);
     matcher_free(u->matcher);
     vt_automaton_fini(&u->automaton);
     free(u->bytes);
@@ -152,11 +183,13 @@ void constraints_free(struct constraints *cs)
         return;
     while (cs->first)
         drop_use(cs->first);
-    trie_fini(&cs->trie);
+    for (unsigned i = 0; i < BANDS; i++)
+        trie_fini(&cs->band[i]);
     free(cs->own);
     free(cs->eog);
     free(cs->way);
     free(cs->bits);
+    free(cs->part_bits);
     free(cs);
 }
 
@@ -267,8 +300,10 @@ static int renew(struct grammar_use *u, struct vt_err *err)
 {
     struct matcher *m;
     matcher_budget(u->matcher);
-    if (u->mask_bytes > MASK_BYTES)
-        drop_masks(u);
+    if (u->whole_bytes > WHOLE_BYTES)
+        drop_whole(u);
+    if (u->part_bytes > PART_BYTES)
+        drop_parts(u);
     if (!matcher_full(u->matcher))
         return 0;
     if (matcher_new(&m, &u->automaton, err) < 0)
@@ -284,7 +319,8 @@ static int renew(struct grammar_use *u, struct vt_err *err)
         }
         c->set = set;
     }
-    drop_masks(u);
+    drop_whole(u);
+    drop_parts(u);
     matcher_free(u->matcher);
     u->matcher = m;
     matcher_budget(m);
@@ -357,11 +393,10 @@ bool constraint_can_end(const struct constraint *c)
 
 /* ---- masks ---- */
 
-/* Sets the bits of all tokens that lead from `set` somewhere. Returns their number, or MATCHER_ERROR. Within a string that is most
- * of the vocabulary: what is done for a node is a look-up in the row of the set before it. */
-static uint32_t walk(struct constraints *cs, struct matcher *m, uint32_t set)
+/* Sets the bits of a band's tokens that lead from `set` somewhere. Returns their number, or MATCHER_ERROR. Within a string that is
+ * most of the vocabulary: what is done for a node is a look-up in the row of the set before it. */
+static uint32_t walk(struct constraints *cs, const struct trie *t, struct matcher *m, uint32_t set)
 {
-    const struct trie *t = &cs->trie;
     const uint8_t *class_of = matcher_classes(m);
     struct place *way = cs->way;
     uint32_t count = 0, steps = 0;
@@ -381,7 +416,7 @@ static uint32_t walk(struct constraints *cs, struct matcher *m, uint32_t set)
             continue;
         }
         for (uint32_t k = n->tokens; k < n->tokens + n->n_tokens; k++)
-            cs->bits[t->ids[k] / 64] |= (uint64_t)1 << (t->ids[k] % 64);
+            cs->part_bits[t->ids[k] / 64] |= (uint64_t)1 << (t->ids[k] % 64);
         count += n->n_tokens;
         if (++i == n->skip)
             continue; /* nothing below */
@@ -393,50 +428,118 @@ static uint32_t walk(struct constraints *cs, struct matcher *m, uint32_t set)
     return count;
 }
 
-static int store(struct grammar_use *u, struct mask *to, uint32_t n)
+static const struct mask *made(const struct masks *m, uint32_t set)
 {
-    struct constraints *cs = u->cs;
-    size_t as_bits = words(cs) * sizeof *cs->bits, as_ids = n * sizeof *to->ids;
+    return set < m->cap && (m->at[set].ids || m->at[set].bits) ? &m->at[set] : NULL;
+}
+
+static bool room_for(struct masks *m, uint32_t set)
+{
+    if (set < m->cap)
+        return true;
+    uint32_t cap = set < 512 ? 1024 : 2 * set;
+    struct mask *p = realloc(m->at, cap * sizeof *p);
+    if (!p)
+        return false;
+    memset(p + m->cap, 0, (cap - m->cap) * sizeof *p);
+    m->at = p;
+    m->cap = cap;
+    return true;
+}
+
+/* Keeps the n bits as the mask of `set`. NULL: no memory. */
+static const struct mask *keep(const struct constraints *cs, struct masks *m, uint32_t set,
+                               const uint64_t *bits, uint32_t n, size_t *bytes)
+{
+    size_t as_bits = words(cs) * sizeof *bits, as_ids = n * sizeof(uint32_t);
+    if (!room_for(m, set))
+        return NULL;
+    struct mask *to = &m->at[set];
     if (as_ids < as_bits) {
         to->ids = malloc(as_ids + 1);
-        for (uint32_t w = 0, k = 0; to->ids && w < words(cs); w++)
-            for (uint64_t b = cs->bits[w]; b; b &= b - 1)
+        for (uint32_t w = 0, k = 0; to->ids && k < n; w++)
+            for (uint64_t b = bits[w]; b; b &= b - 1)
                 to->ids[k++] = w * 64 + (uint32_t)__builtin_ctzll(b);
-        u->mask_bytes += as_ids;
+        *bytes += as_ids;
     } else {
         to->bits = malloc(as_bits);
         if (to->bits)
-            memcpy(to->bits, cs->bits, as_bits);
-        u->mask_bytes += as_bits;
+            memcpy(to->bits, bits, as_bits);
+        *bytes += as_bits;
     }
     to->n = n;
-    return to->ids || to->bits ? 0 : -1;
+    return made(m, set);
+}
+
+static int no_memory(struct vt_err *err)
+{
+    return vt_fail(err, VT_E_NOMEM, "out of memory for the tokens that a grammar allows");
+}
+
+static int limit_met(const struct matcher *m, struct vt_err *err)
+{
+    matcher_why(m, err);
+    return -1;
+}
+
+/* Where a text stands, as far as the tokens of a band can tell. */
+static uint32_t seen_by(const struct grammar_use *u, unsigned band, uint32_t set)
+{
+    return matcher_normal(u->matcher, set, band, u->cs->reach[band]);
+}
+
+/* The part of a mask that one band makes. */
+static int part_of(struct grammar_use *u, unsigned band, uint32_t set, const struct mask **out,
+                   struct vt_err *err)
+{
+    struct constraints *cs = u->cs;
+    uint32_t at = seen_by(u, band, set);
+    if (at == MATCHER_ERROR)
+        return limit_met(u->matcher, err);
+    *out = made(&u->part[band], at);
+    if (*out)
+        return 0;
+    memset(cs->part_bits, 0, words(cs) * sizeof *cs->part_bits);
+    uint32_t n = walk(cs, &cs->band[band], u->matcher, at);
+    if (n == MATCHER_ERROR)
+        return limit_met(u->matcher, err);
+    *out = keep(cs, &u->part[band], at, cs->part_bits, n, &u->part_bytes);
+    return *out ? 0 : no_memory(err);
 }
 
 static int make(struct grammar_use *u, uint32_t set, struct vt_err *err)
 {
     struct constraints *cs = u->cs;
+    uint32_t n = 0;
     memset(cs->bits, 0, words(cs) * sizeof *cs->bits);
-    uint32_t n = walk(cs, u->matcher, set);
-    if (n == MATCHER_ERROR) {
-        matcher_why(u->matcher, err);
-        return -1;
+    for (unsigned band = 0; band < BANDS; band++) {
+        const struct mask *p;
+        if (part_of(u, band, set, &p, err) < 0)
+            return -1;
+        for (uint32_t w = 0; p->bits && w < words(cs); w++)
+            cs->bits[w] |= p->bits[w];
+        for (uint32_t k = 0; !p->bits && k < p->n; k++)
+            cs->bits[p->ids[k] / 64] |= (uint64_t)1 << (p->ids[k] % 64);
+        n += p->n;
     }
     for (uint32_t i = 0; matcher_can_end(u->matcher, set) && i < cs->n_eog; i++, n++)
         cs->bits[cs->eog[i] / 64] |= (uint64_t)1 << (cs->eog[i] % 64);
-    if (set >= u->cap_masks) {
-        uint32_t cap = set < 512 ? 1024 : 2 * set;
-        struct mask *p = realloc(u->masks, cap * sizeof *p);
-        if (!p)
-            return vt_fail(err, VT_E_NOMEM, "out of memory for the tokens that a grammar allows");
-        memset(p + u->cap_masks, 0, (cap - u->cap_masks) * sizeof *p);
-        u->masks = p;
-        u->cap_masks = cap;
-    }
-    if (store(u, &u->masks[set], n) < 0)
-        return vt_fail(err, VT_E_NOMEM, "out of memory for the tokens that a grammar allows");
+    if (!keep(cs, &u->whole, set, cs->bits, n, &u->whole_bytes))
+        return no_memory(err);
     u->n_made++;
     return 0;
+}
+
+static uint32_t place_of(const struct constraint *c)
+{
+    return c->ended ? MATCHER_DEAD : seen_by(c->use, BANDS - 1, c->set);
+}
+
+bool constraint_has_mask(struct constraint *c)
+{
+    matcher_budget(c->use->matcher);
+    uint32_t set = place_of(c);
+    return set != MATCHER_ERROR && made(&c->use->whole, set);
 }
 
 int constraint_mask(struct constraint *c, struct token_mask *m, struct vt_err *err)
@@ -445,17 +548,14 @@ int constraint_mask(struct constraint *c, struct token_mask *m, struct vt_err *e
     *m = (struct token_mask){0};
     matcher_budget(u->matcher);
     u->n_asked++;
-    uint32_t set = c->ended ? MATCHER_DEAD : matcher_normal(u->matcher, c->set, u->cs->trie.longest + 1);
-    if (set == MATCHER_ERROR) {
-        matcher_why(u->matcher, err);
+    uint32_t set = place_of(c);
+    if (set == MATCHER_ERROR)
+        return limit_met(u->matcher, err);
+    if (!made(&u->whole, set) && make(u, set, err) < 0)
         return -1;
-    }
-    if (set >= u->cap_masks || (!u->masks[set].ids && !u->masks[set].bits))
-        if (make(u, set, err) < 0)
-            return -1;
-    const struct mask *made = &u->masks[set];
-    *m = (struct token_mask){.ids = made->ids, .n = made->n, .bits = made->bits};
-    if (made->n == 0)
+    const struct mask *w = made(&u->whole, set);
+    *m = (struct token_mask){.ids = w->ids, .n = w->n, .bits = w->bits};
+    if (w->n == 0)
         return vt_fail(err, VT_E_GRAMMAR,
                        "no token of this model can continue the text as its grammar demands");
     return 0;

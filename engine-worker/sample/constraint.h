@@ -64,6 +64,8 @@ void constraint_close(struct constraint *c);                                /* c
 int constraint_advance(struct constraint *c, uint32_t id, struct vt_err *err);
 /* What may come next. VT_E_GRAMMAR: nothing may, or a limit was met. */
 int constraint_mask(struct constraint *c, struct token_mask *m, struct vt_err *err);
+/* Asking for it would be a look-up. */
+bool constraint_has_mask(struct constraint *c);
 bool constraint_can_end(const struct constraint *c);
 
 struct constraint_stats {

@@ -16,7 +16,7 @@ struct item {
 struct set {
     uint32_t items, n; /* in m->items */
     bool can_end;
-    uint32_t normal;
+    uint32_t normal[MATCHER_REACHES];
     uint32_t *next; /* [n_classes], NULL until the first step */
 };
 
@@ -29,8 +29,9 @@ struct matcher {
     const struct vt_automaton *a;
     uint8_t class_of[256];
     unsigned n_classes;
-    bool *last;  /* [n_states] the rule ends here and cannot do anything else */
-    bool *takes; /* [n_states] has an edge that takes a byte */
+    bool *last;      /* [n_states] the rule ends here and cannot do anything else */
+    bool *takes;     /* [n_states] has an edge that takes a byte */
+    uint32_t *least; /* [n_states] its rule takes no fewer bytes from here to its end */
 
     struct node *nodes;
     uint32_t n_nodes, cap_nodes;
@@ -303,8 +304,9 @@ static uint32_t intern(struct matcher *m)
         }
     t->at[k] = m->n_sets;
     t->n++;
-    m->sets[m->n_sets] =
-        (struct set){.items = m->n_items, .n = m->n_seen, .can_end = m->can_end, .normal = MATCHER_UNKNOWN};
+    m->sets[m->n_sets] = (struct set){.items = m->n_items, .n = m->n_seen, .can_end = m->can_end};
+    for (unsigned i = 0; i < MATCHER_REACHES; i++)
+        m->sets[m->n_sets].normal[i] = MATCHER_UNKNOWN;
     if (m->n_seen > 0)
         memcpy(m->items + m->n_items, m->seen, m->n_seen * sizeof *m->seen);
     m->n_items += m->n_seen;
@@ -378,9 +380,12 @@ uint32_t matcher_n_sets(const struct matcher *m)
 
 /* ---- sets in other words ---- */
 
-static uint32_t clamp(uint32_t v, uint32_t reach)
+/* One more than the rounds of a repeat that can end before `reach` bytes are taken: the present one after a byte, each other after
+ * its least. */
+static uint32_t rounds_within(const struct matcher *m, uint32_t edge, uint32_t reach)
 {
-    return v < reach ? v : reach;
+    uint32_t least = m->least[m->a->start[m->a->repeats[m->a->edges[edge].arg].rule]];
+    return least > 1 && reach > 1 ? 2 + (reach - 2) / least : reach;
 }
 
 /* Copies the stack of `node` of another matcher (or of m itself), from the bottom up; reach UINT32_MAX: as it is. A counter
@@ -392,8 +397,13 @@ static uint32_t copy_stack(struct matcher *m, const struct matcher *from, uint32
         path[n++] = node;
     while (n > 0 && at != MATCHER_ERROR) {
         const struct node x = from->nodes[path[--n]];
-        uint32_t max = reach != UINT32_MAX && x.max > reach ? VT_AUTOMATON_NO_MAX : x.max;
-        at = push(m, x.edge, clamp(x.min, reach), max, at);
+        uint32_t min = x.min, max = x.max;
+        if (reach != UINT32_MAX && m->a->edges[x.edge].kind == VT_EDGE_REPEAT) {
+            uint32_t most = rounds_within(m, x.edge, reach);
+            min = min < most ? min : most;
+            max = max > most ? VT_AUTOMATON_NO_MAX : max;
+        }
+        at = push(m, x.edge, min, max, at);
     }
     m->work += 1;
     return at;
@@ -415,17 +425,17 @@ static uint32_t copy_set(struct matcher *m, const struct matcher *from, uint32_t
     return intern(m);
 }
 
-uint32_t matcher_normal(struct matcher *m, uint32_t set, uint32_t reach)
+uint32_t matcher_normal(struct matcher *m, uint32_t set, unsigned which, uint32_t reach)
 {
     if (set == MATCHER_DEAD || m->a->n_repeats == 0)
         return set;
-    if (m->sets[set].normal == MATCHER_UNKNOWN) {
+    if (m->sets[set].normal[which] == MATCHER_UNKNOWN) {
         uint32_t to = copy_set(m, m, set, reach);
         if (to == MATCHER_ERROR)
             return to;
-        m->sets[set].normal = to;
+        m->sets[set].normal[which] = to;
     }
-    return m->sets[set].normal;
+    return m->sets[set].normal[which];
 }
 
 uint32_t matcher_move(struct matcher *to, const struct matcher *from, uint32_t set)
@@ -450,6 +460,29 @@ static void make_classes(struct matcher *m)
     }
 }
 
+/* From below, so that it is true whenever it stops; states mostly lead to later ones, so that it needs few rounds. */
+static void find_least(struct matcher *m)
+{
+    enum { ROUNDS = 8, MOST = 1 << 16 };
+    const struct vt_automaton *a = m->a;
+    for (int round = 0; round < ROUNDS; round++)
+        for (uint32_t s = a->n_states; s-- > 0;) {
+            uint32_t best = a->accept[s] ? 0 : MOST;
+            for (uint32_t i = a->first[s]; i < a->first[s + 1]; i++) {
+                const struct vt_edge *e = &a->edges[i];
+                uint64_t n = m->least[e->to];
+                if (e->kind == VT_EDGE_BYTES)
+                    n += 1;
+                else if (e->kind == VT_EDGE_CALL)
+                    n += m->least[a->start[e->arg]];
+                else if (e->kind == VT_EDGE_REPEAT)
+                    n += (uint64_t)a->repeats[e->arg].min * m->least[a->start[a->repeats[e->arg].rule]];
+                best = n < best ? (uint32_t)n : best;
+            }
+            m->least[s] = best;
+        }
+}
+
 static void look_at_states(struct matcher *m)
 {
     const struct vt_automaton *a = m->a;
@@ -470,18 +503,20 @@ int matcher_new(struct matcher **out, const struct vt_automaton *a, struct vt_er
     m->seen_mask = 8 * MATCHER_WIDTH - 1;
     m->last = calloc(a->n_states, sizeof *m->last);
     m->takes = calloc(a->n_states, sizeof *m->takes);
+    m->least = calloc(a->n_states, sizeof *m->least);
     m->seen_at = calloc((size_t)m->seen_mask + 1, sizeof *m->seen_at);
     m->stamp_at = calloc((size_t)m->seen_mask + 1, sizeof *m->stamp_at);
-    if (!m->last || !m->takes || !m->seen_at || !m->stamp_at ||
+    if (!m->last || !m->takes || !m->least || !m->seen_at || !m->stamp_at ||
         !grow(&m->nodes, &m->cap_nodes, 0, sizeof *m->nodes) ||
         !grow(&m->sets, &m->cap_sets, 0, sizeof *m->sets)) {
         matcher_free(m);
         return vt_fail(err, VT_E_NOMEM, "out of memory for a grammar");
     }
     m->nodes[m->n_nodes++] = (struct node){0};
-    m->sets[m->n_sets++] = (struct set){.normal = MATCHER_DEAD};
+    m->sets[m->n_sets++] = (struct set){0};
     make_classes(m);
     look_at_states(m);
+    find_least(m);
     closure_begin(m);
     m->start = add(m, a->start[0], 0) && close(m) ? intern(m) : MATCHER_ERROR;
     if (m->start == MATCHER_ERROR) {
@@ -501,6 +536,7 @@ void matcher_free(struct matcher *m)
         free(m->sets[i].next);
     free(m->last);
     free(m->takes);
+    free(m->least);
     free(m->nodes);
     free(m->node_table.at);
     free(m->items);

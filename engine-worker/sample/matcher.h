@@ -39,8 +39,9 @@ const uint32_t *matcher_row(struct matcher *m, uint32_t set);
 const uint8_t *matcher_classes(const struct matcher *m); /* [256] */
 bool matcher_can_end(const struct matcher *m, uint32_t set);
 /* The same set with counters that are further from their ends than `reach` bytes brought to that distance: it allows the same
- * next `reach` bytes, and all such sets are one. MATCHER_ERROR as above. */
-uint32_t matcher_normal(struct matcher *m, uint32_t set, uint32_t reach);
+ * next `reach` bytes, and all such sets are one. which < MATCHER_REACHES: goes with this reach. MATCHER_ERROR as above. */
+#define MATCHER_REACHES 6
+uint32_t matcher_normal(struct matcher *m, uint32_t set, unsigned which, uint32_t reach);
 
 /* Gives the following calls their full allowance of work. */
 void matcher_budget(struct matcher *m);

@@ -277,6 +277,93 @@ static void memory_is_renewed(void **state)
     free(bytes);
 }
 
+/* A mask is put together from parts, with counters that are far from their ends taken for one another: it has to be what
+ * following each token says. Texts of counted items, each of counted letters, and tokens of all lengths. */
+enum { MANY = 600 };
+
+struct drawn {
+    uint32_t x;
+    char text[MANY][40];
+    struct trie_token tokens[MANY];
+};
+
+static uint32_t draw(struct drawn *d, uint32_t n)
+{
+    d->x = d->x * 1664525u + 1013904223u;
+    return (d->x >> 8) % n;
+}
+
+static void draw_tokens(struct drawn *d)
+{
+    for (uint32_t i = 0; i < MANY; i++) {
+        uint32_t n = 0, rest = draw(d, 7); /* letters up to a border, then items, then some letters */
+        for (uint32_t k = draw(d, 12); k > 0; k--)
+            d->text[i][n++] = 'a';
+        for (; rest > 2; rest--) {
+            d->text[i][n++] = ',';
+            for (uint32_t k = draw(d, 6); k > 0; k--)
+                d->text[i][n++] = 'a';
+        }
+        if (n == 0 || draw(d, 3) == 0)
+            d->text[i][n++] = ",;a"[draw(d, 3)];
+        d->tokens[i] = (struct trie_token){(const uint8_t *)d->text[i], n, false};
+    }
+}
+
+static void masks_are_what_steps_say(void **state)
+{
+    static const uint32_t begin[] = {0, 2, 5};
+    static const struct edge e[] = {
+        {0, {VT_EDGE_REPEAT, 0, 0, 1, 0}}, {1, BYTES(';', ';', 1)}, {2, {VT_EDGE_REPEAT, 0, 0, 3, 1}},
+        {3, BYTES(',', ',', 4)},           {5, BYTES('a', 'b', 6)},
+    };
+    static struct drawn d = {.x = 1};
+    draw_tokens(&d);
+    for (uint32_t round = 0; round < 60; round++) {
+        uint32_t items = draw(&d, 20), letters = draw(&d, 40), more = draw(&d, 30);
+        const struct vt_repeat repeats[] = {{1, items, items + 1 + draw(&d, 12)},
+                                            {2, 1 + letters / 4, 1 + letters / 4 + more}};
+        const uint32_t eog = 3;
+        struct constraints *cs;
+        struct constraint c, probe;
+        struct vt_automaton a;
+        uint8_t *bytes;
+        size_t n;
+        build(&a, begin, 3, "nynnyny", e, 5, repeats, 2);
+        assert_int_equal(vt_automaton_save(&a, &bytes, &n, NULL), 0);
+        struct trie_token some[MANY];
+        memcpy(some, d.tokens, sizeof some);
+        for (uint32_t i = 0; i < MANY; i++) /* a vocabulary may have no long ones */
+            some[i].n = some[i].n > (round % 2 ? 7 : 40) ? 0 : some[i].n;
+        assert_int_equal(constraints_new(&cs, some, MANY, &eog, 1, NULL), 0);
+        assert_int_equal(constraint_open(cs, bytes, n, &c, NULL), 0);
+        for (uint32_t step = 0; step < 60 && !c.ended; step++) {
+            struct token_mask m;
+            uint8_t allowed[MANY];
+            uint32_t next = MANY, seen = 0;
+            if (constraint_mask(&c, &m, NULL) < 0)
+                m = (struct token_mask){0};
+            for (uint32_t i = 0; i < MANY; i++)
+                allowed[i] = (m.ids || m.bits) && token_mask_has(&m, i);
+            for (uint32_t i = 0; i < MANY; i++) {
+                constraint_copy(&probe, &c);
+                bool ok = constraint_advance(&probe, i, NULL) == 0;
+                constraint_close(&probe);
+                assert_int_equal(ok, allowed[i]);
+                if (ok && draw(&d, ++seen) == 0)
+                    next = i;
+            }
+            if (next == MANY)
+                break;
+            assert_int_equal(constraint_advance(&c, next, NULL), 0);
+        }
+        constraint_close(&c);
+        constraints_free(cs);
+        vt_automaton_fini(&a);
+        free(bytes);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -287,6 +374,7 @@ int main(void)
         cmocka_unit_test(left_recursion_and_empty_rounds_are_refused),
         cmocka_unit_test(ambiguity_ends_in_an_error),
         cmocka_unit_test(memory_is_renewed),
+        cmocka_unit_test(masks_are_what_steps_say),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

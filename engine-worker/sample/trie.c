@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LONGEST 4096
-
 struct word {
     const uint8_t *bytes;
     uint32_t n, id;
@@ -47,7 +45,7 @@ static int compare(const void *x, const void *y)
 /* Words in order to nodes in preorder. */
 static void fill(struct trie *t, const struct word *words, uint32_t n)
 {
-    uint32_t open[LONGEST + 3], depth = 0; /* nodes on the way to the present word */
+    uint32_t open[TRIE_LONGEST + 1], depth = 0; /* nodes on the way to the present word */
     for (uint32_t i = 0; i < n; i++) {
         const struct word *w = &words[i];
         uint32_t same = i > 0 ? common(&words[i - 1], w) : 0;
@@ -68,17 +66,21 @@ static void fill(struct trie *t, const struct word *words, uint32_t n)
     t->n_ids = n;
 }
 
-int trie_make(struct trie *t, const struct trie_token *tokens, uint32_t n, struct vt_err *err)
+int trie_make(struct trie *t, const struct trie_token *tokens, uint32_t n, uint32_t from, uint32_t to,
+              struct vt_err *err)
 {
     uint64_t bytes = 1;
     uint32_t n_words = 0;
     *t = (struct trie){0};
     struct word *words = malloc(((size_t)n + 1) * sizeof *words);
-    for (uint32_t i = 0; words && i < n; i++)
-        if (tokens[i].n > 0 && tokens[i].n <= LONGEST) {
-            words[n_words++] = (struct word){tokens[i].bytes, tokens[i].n, i, tokens[i].control};
-            bytes += tokens[i].n + 2;
-        }
+    for (uint32_t i = 0; words && i < n; i++) {
+        struct word w = {tokens[i].bytes, tokens[i].n, i, tokens[i].control};
+        if (w.n == 0 || w.n >= TRIE_LONGEST || length(&w) < from || length(&w) > to ||
+            length(&w) > TRIE_LONGEST)
+            continue;
+        words[n_words++] = w;
+        bytes += length(&w);
+    }
     if (words) {
         qsort(words, n_words, sizeof *words, compare);
         t->nodes = malloc(bytes * sizeof *t->nodes);

@@ -29,8 +29,12 @@ struct trie {
     uint32_t longest; /* bytes */
 };
 
-/* Tokens longer than 4096 bytes are left out. */
-int trie_make(struct trie *t, const struct trie_token *tokens, uint32_t n, struct vt_err *err);
+#define TRIE_LONGEST                                                                                         \
+    4098 /* bytes on the way to a token, those around a control token included; longer ones are left out */
+
+/* Of the tokens that are at least `from` and at most `to` such bytes long. */
+int trie_make(struct trie *t, const struct trie_token *tokens, uint32_t n, uint32_t from, uint32_t to,
+              struct vt_err *err);
 void trie_fini(struct trie *t);
 
 #endif

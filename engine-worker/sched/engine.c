@@ -60,6 +60,8 @@ static int make_constraints(struct eng *e, struct vt_err *err)
             t[i] = (struct trie_token){.bytes = p, .n = (uint32_t)len, .control = kind == TOK_CONTROL};
     }
     int r = constraints_new(&e->constraints, t, n, e->eog, e->n_eog, err);
+    if (r == 0)
+        r = aside_new(&e->aside, err);
     free(t);
     return r;
 }
@@ -248,6 +250,7 @@ static void engine_free(struct eng *e)
         kv_seq_fini(&e->slots[i].seq);
         sampler_free(e->slots[i].sampler);
     }
+    aside_free(e->aside);
     constraints_free(e->constraints);
     kv_seq_fini(&e->canary);
     free(e->slots);

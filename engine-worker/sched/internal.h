@@ -2,6 +2,7 @@
 #ifndef SCHED_INTERNAL_H
 #define SCHED_INTERNAL_H
 
+#include "aside.h"
 #include "clock.h"
 #include "constraint.h"
 #include "engine.h"
@@ -99,7 +100,8 @@ struct eng {
     struct be *be;
     struct kv *kv, *win; /* win: of the layers with a window; NULL: none */
     struct fw *fw;
-    struct constraints *constraints;
+    struct constraints *constraints; /* the compute thread's, and of `aside` while a batch is computed */
+    struct aside *aside;
     const uint32_t *eog;
     size_t n_eog;
 

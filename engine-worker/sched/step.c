@@ -296,6 +296,34 @@ static void fail_batch(struct eng *e, const struct vt_err *err)
         slot_finish(e, e->run_slots[i], ENG_ERROR, err);
 }
 
+static bool asks_for_mask(const struct slot *s, const struct fw_run *run)
+{
+    const struct request *r = s->req;
+    return r->constraint.use && s->seq.n + (uint32_t)run->n_rows == r->n_items && samples(r);
+}
+
+/* Masks depend on what has been written, not on logits: those that are to be made are, while the batch is computed. */
+static void make_masks(void *arg)
+{
+    struct eng *e = arg;
+    struct token_mask m;
+    for (int i = 0; i < e->n_runs; i++) {
+        struct slot *s = e->run_slots[i];
+        if (asks_for_mask(s, &e->runs[i]))
+            constraint_mask(&s->req->constraint, &m, NULL); /* an error comes again when it is asked for */
+    }
+}
+
+static bool any_to_make(struct eng *e)
+{
+    for (int i = 0; i < e->n_runs; i++) {
+        struct slot *s = e->run_slots[i];
+        if (asks_for_mask(s, &e->runs[i]) && !constraint_has_mask(&s->req->constraint))
+            return true;
+    }
+    return false;
+}
+
 /* What the grammar lets come next. False: nothing, and the request has ended. */
 static bool mask(struct eng *e, struct slot *s)
 {
@@ -361,7 +389,10 @@ bool engine_step(struct eng *e)
         .n_rows = e->n_rows, .ids = e->ids, .want = e->want, .runs = e->runs, .n_runs = e->n_runs};
     struct vt_err err;
     float *logits;
+    if (any_to_make(e))
+        aside_start(e->aside, make_masks, e);
     int rc = fw_forward(e->fw, &b, &logits, &err);
+    aside_wait(e->aside);
     account(e, vt_mono(&e->clock) - start);
     if (rc == 0)
         finish_batch(e, logits);
