@@ -1,6 +1,6 @@
 /* The calls of one answer: judged, asked about, run, finished. Every call ends with exactly one result. */
+#include "core/args.h"
 #include "core/core_priv.h"
-#include "tools/args.h"
 #include "tools/tool.h"
 
 #include "hash.h"
@@ -137,22 +137,25 @@ static void read_call(struct model *m, struct item *it, struct effects *fx)
 {
     struct call *call = it->call;
     const struct tool_spec *spec = tool_find(call->name);
-    struct text args = {0}, remark = {0};
+    struct args a;
     it->ended = m->now;
     it->dirty = true;
     call->state = CALL_PENDING;
+    args_read(&a, call->args, strlen(call->args), spec != NULL ? spec->schema : NULL);
     if (spec == NULL) {
-        text_printf(&remark, "there is no tool \"%.60s\"", call->name);
-        faulty(m, it, text_str(&remark), fx);
-    } else if (args_read(spec->schema, call->args, strlen(call->args), &args, &remark) < 0) {
-        faulty(m, it, text_str(&remark), fx);
+        struct text t = {0};
+        text_printf(&t, "there is no tool \"%.60s\"", call->name);
+        faulty(m, it, text_str(&t), fx);
+        text_free(&t);
+    } else if (a.fault != NULL) {
+        faulty(m, it, a.fault, fx);
     } else {
-        set_str(&call->args, text_str(&args));
-        set_str(&call->repair, remark.len != 0 ? text_str(&remark) : NULL);
+        free(call->args);
+        call->args = json_dumps(a.value, JSON_COMPACT);
+        set_str(&call->repair, a.repair);
         emit_call(m, fx, it);
     }
-    text_free(&args);
-    text_free(&remark);
+    args_free(&a);
 }
 
 void calls_begin(struct model *m, struct effects *fx)

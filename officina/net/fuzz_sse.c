@@ -1,4 +1,5 @@
-/* The joiner must give the same events however the bytes are cut. */
+/* The joiner must give the same events however the bytes are cut; arguments of tools that were accepted are accepted again. */
+#include "core/args.h"
 #include "net/sse.h"
 
 #include <stdint.h>
@@ -27,6 +28,23 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     sse_feed(&b, bytes + at, n - at, take, &cut);
     if (whole.len != cut.len || memcmp(text_str(&whole), text_str(&cut), whole.len) != 0)
         abort();
+    struct args args;
+    args_read(&args, bytes, n,
+              "{\"properties\":{\"path\":{\"type\":\"string\"},\"all\":{\"type\":\"boolean\"},\"n\":{"
+              "\"type\":\"integer\"},"
+              "\"x\":{\"type\":\"number\"},\"list\":{\"type\":\"array\"}},\"required\":[\"path\"]}");
+    if ((args.value == NULL) != (args.fault != NULL))
+        abort();
+    if (args.value != NULL) {
+        struct args again;
+        char *text = json_dumps(args.value, JSON_COMPACT);
+        args_read(&again, text, strlen(text), NULL);
+        if (again.value == NULL)
+            abort();
+        free(text);
+        args_free(&again);
+    }
+    args_free(&args);
     sse_free(&a);
     sse_free(&b);
     text_free(&whole);
