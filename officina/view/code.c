@@ -1,6 +1,5 @@
 #include "view/code.h"
 #include "util/text.h"
-#include "view/markdown.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -53,7 +52,7 @@ void code_box(struct rows *out, const char *s, size_t n, const char *lang, size_
         const char *nl = memchr(s + at, '\n', n - at);
         size_t len = nl ? (size_t)(nl - s) - at : n - at;
         struct row *r = rows_add(&lines);
-        if (lines.n > MARKDOWN_COLOUR_LINES)
+        if (lines.n > CODE_COLOUR_LINES)
             lx.lang = NULL;
         code_line(r, &lx, s + at, len, GATE_RUNNING, 4);
         most = r->width > most ? r->width : most;

@@ -6,6 +6,9 @@
 #include "view/lexer.h"
 #include "view/rows.h"
 
+/* Code that is longer is shown without colours. */
+#define CODE_COLOUR_LINES 2000
+
 /* Appends one line to r, coloured, controls shown as codes when `exact`; tabs go to stops of `tab` counted from the line's
  * own start. The state of lx goes on to the next line. */
 void code_line(struct row *r, struct lexer *lx, const char *line, size_t n, enum gate_show show, int tab);

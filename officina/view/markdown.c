@@ -284,6 +284,7 @@ static int enter_block(MD_BLOCKTYPE type, void *detail, void *arg)
     switch (type) {
     case MD_BLOCK_QUOTE:
         flush(m);
+        gap(m);
         push_box(m, type, 2, "");
         break;
     case MD_BLOCK_UL: push_list(m, false, ((MD_BLOCK_UL_DETAIL *)detail)->is_tight, 0, 0); break;

@@ -16,9 +16,6 @@ struct markdown_look {
     const struct glyph_set *glyphs;
 };
 
-/* Code that is longer is shown without colours. */
-#define MARKDOWN_COLOUR_LINES 2000
-
 void markdown_layout(struct rows *out, const char *s, size_t n, const struct markdown_look *look);
 
 #endif

@@ -116,6 +116,16 @@ void row_cut(struct row *r, int width, const char *more)
         row_str(r, st, more);
 }
 
+void row_flatten(struct row *r)
+{
+    for (size_t i = 0; i < r->n; i++) {
+        if (r->c[i].width)
+            continue;
+        r->c[i] = (struct cell){.bytes = " ", .n = 1, .width = 1, .style = r->c[i].style};
+        r->width++;
+    }
+}
+
 void row_ground(struct row *r, size_t from, uint8_t bg, uint8_t attr)
 {
     for (size_t i = from; i < r->n; i++) {

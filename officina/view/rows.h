@@ -32,6 +32,8 @@ void row_append(struct row *r, const struct row *from);
 void row_window(struct row *r, const struct row *from, int skip, int width, struct style pad);
 /* Cuts to that width, the last column being `more` if something was cut. */
 void row_cut(struct row *r, int width, const char *more);
+/* Hard breaks become blanks, for a text that has to stay in one row. */
+void row_flatten(struct row *r);
 /* Style of every cell from index `from` on: sets ground and adds attributes. */
 void row_ground(struct row *r, size_t from, uint8_t bg, uint8_t attr);
 
