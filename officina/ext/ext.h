@@ -1,9 +1,11 @@
-/* Extensions: MCP servers over standard input and output (mcp.conf), executables (ext/NAME/ext.conf), skills and commands.
+/* Extensions: MCP servers over standard input and output (mcp.conf), executables (ext/NAME/ext.conf), skills
+ * and commands.
  *
- * Servers are started at their first use, as processes of the user outside the sandbox, and reached through the one tool `mcp`.
- * What they write is read as hostile: lines have a limit, what is no JSON is counted and skipped, every call has a deadline, and
- * a server that fails is restarted with growing pauses. What a server says of its tools is shown, not believed. Project folders
- * (.officina/…) count only after trust. Results are events: EV_TOOL_DONE and EV_SERVER. Runs in the program's thread and never blocks. */
+ * Servers are started at their first use, as processes of the user outside the sandbox, and reached through
+ * the one tool `mcp`. What they write is read as hostile: lines have a limit, what is no JSON is counted and
+ * skipped, every call has a deadline, and a server that fails is restarted with growing pauses. What a
+ * server says of its tools is shown, not believed. Project folders (.officina/…) count only after trust.
+ * Results are events: EV_TOOL_DONE and EV_SERVER. Runs in the program's thread and never blocks. */
 #ifndef OFF_EXT_H
 #define OFF_EXT_H
 
@@ -29,12 +31,14 @@ void ext_close(struct ext *x);
 void ext_trust(struct ext *x, bool trusted);
 /* The user's file says `plan = yes` for this server (and names the tool among enabled_tools). */
 bool ext_plan_allows(const struct ext *x, const char *server, const char *tool);
-/* A call of the tool `mcp`; EV_TOOL_DONE comes for it. tool NULL: the list of the server's tools, or of all servers ("*"). */
+/* A call of the tool `mcp`; EV_TOOL_DONE comes for it. tool NULL: the list of the server's tools, or of all
+ * servers ("*"). */
 void ext_call(struct ext *x, int64_t id, const char *server, const char *tool, const json_t *arguments);
 void ext_cancel(struct ext *x, int64_t id);
 /* The text of a skill, appended; -1 with the names that there are. */
 int ext_skill(struct ext *x, const char *name, struct text *out, struct vt_err *err);
-/* Names and descriptions of skills and servers, a line each, for the opening note; empty when there are none. */
+/* Names and descriptions of skills and servers, a line each, for the opening note; empty when there are
+ * none. */
 void ext_note(struct ext *x, struct text *out);
 /* A command of commands/NAME.md with its arguments filled in, as the prompt; -1: no such command. */
 int ext_command(struct ext *x, const char *name, const char *arguments, struct text *out, struct vt_err *err);

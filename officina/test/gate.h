@@ -1,5 +1,6 @@
-/* The scripted gateway's state and its parts: conn.c (bytes of one connection), answer.c (chat requests), routes.c (all others),
- * scripted_gateway.c (main). Connections have a thread each; `lock` guards everything but a thread's own conn. */
+/* The scripted gateway's state and its parts: conn.c (bytes of one connection), answer.c (chat requests),
+ * routes.c (all others), scripted_gateway.c (main). Connections have a thread each; `lock` guards everything
+ * but a thread's own conn. */
 #ifndef OFF_TEST_GATE_H
 #define OFF_TEST_GATE_H
 

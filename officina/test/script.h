@@ -1,4 +1,5 @@
-/* A script of the scripted gateway: what it answers to the chat requests, one block for each, and what happens by time.
+/* A script of the scripted gateway: what it answers to the chat requests, one block for each, and what
+ * happens by time.
  *
  *   engine n_ctx=32768 certified=32768 slots=1 model=scripted-1 checkpoints=on cut=any|end strict=yes|no boot=1
  *          delta=8 gap=0 read=131 decode=11.3 tools=yes|no window=yes|no
@@ -10,8 +11,8 @@
  *   TELEMETRY 2.0s evicted=12000 decoded=1840000
  *   HEALTH 5.0s bouncing eta=20 ; 7.0s down ; 9.0s up boot=2
  *
- * Blocks play in order; their numbers must grow. Strings are JSON strings; `#` begins a comment; `;` and line ends only
- * separate. Steps of a block:
+ * Blocks play in order; their numbers must grow. Strings are JSON strings; `#` begins a comment; `;` and
+ * line ends only separate. Steps of a block:
  *
  *   say STRING, think STRING       text, reasoning (in pieces of `delta` bytes, `gap` ms apart)
  *   call NAME OBJECT|STRING        a tool call; a STRING is sent as the arguments, whatever it is
@@ -29,11 +30,11 @@
  *   hang                           silence until the client leaves; `hung` in the log says that it did
  *   health …, telemetry …          as the lines below, at this moment
  *
- * Expectations: last STRING, result ID contains|lacks STRING, any STRING, none STRING, tool NAME, messages N,
- * extends (the request before is a prefix), cut (it is not).
+ * Expectations: last STRING, result ID contains|lacks STRING, any STRING, none STRING, tool NAME, messages
+ * N, extends (the request before is a prefix), cut (it is not).
  *
- * States of health: ok, loading, draining, bouncing (eta=S), down (nothing listens; open connections are reset), up (ok
- * again; boot=N: a new engine, slots empty). One thread after loading. */
+ * States of health: ok, loading, draining, bouncing (eta=S), down (nothing listens; open connections are
+ * reset), up (ok again; boot=N: a new engine, slots empty). One thread after loading. */
 #ifndef OFF_TEST_SCRIPT_H
 #define OFF_TEST_SCRIPT_H
 

@@ -1,8 +1,10 @@
-/* scripted-gateway SCRIPT [--port N] [--record DIR]: plays an engine for tests of Officina (script.h says how).
+/* scripted-gateway SCRIPT [--port N] [--record DIR]: plays an engine for tests of Officina (script.h says
+ * how).
  *
- * Prints "listening on 127.0.0.1:PORT" when it does. DIR gets request-NNNN.json (each chat request, byte for byte), `log` (a line
- * for each request) and verdict.json ({"ok","requests","unplayed","problems"}), written anew after each request. At SIGTERM or
- * SIGINT the exit code is 0 when there was no problem and every block was played, else 1. */
+ * Prints "listening on 127.0.0.1:PORT" when it does. DIR gets request-NNNN.json (each chat request, byte for
+ * byte), `log` (a line for each request) and verdict.json ({"ok","requests","unplayed","problems"}), written
+ * anew after each request. At SIGTERM or SIGINT the exit code is 0 when there was no problem and every block
+ * was played, else 1. */
 #include "gate.h"
 
 #include <arpa/inet.h>

@@ -21,13 +21,40 @@
 #include <unistd.h>
 
 /* Of the home; folders get an empty one over them, files an empty file. */
-static const char *const HIDDEN[] = {".ssh",           ".gnupg",       ".aws",           ".azure",        ".kube",
-                                     ".docker",        ".config/gcloud", ".config/gh",   ".config/hub",   ".config/google-chrome",
-                                     ".config/chromium", ".config/BraveSoftware", ".mozilla", ".thunderbird", ".password-store",
-                                     ".local/share/keyrings", ".netrc", ".git-credentials", ".config/git/credentials", ".npmrc",
-                                     ".pypirc",        ".pgpass",      ".cargo/credentials", ".cargo/credentials.toml",
-                                     ".config/rclone", ".vault-token", ".terraform.d",   ".bash_history", ".zsh_history",
-                                     ".local/share/evolution", ".config/op", "Mail",     ".mutt",         ".gem/credentials"};
+static const char *const HIDDEN[] = {".ssh",
+                                     ".gnupg",
+                                     ".aws",
+                                     ".azure",
+                                     ".kube",
+                                     ".docker",
+                                     ".config/gcloud",
+                                     ".config/gh",
+                                     ".config/hub",
+                                     ".config/google-chrome",
+                                     ".config/chromium",
+                                     ".config/BraveSoftware",
+                                     ".mozilla",
+                                     ".thunderbird",
+                                     ".password-store",
+                                     ".local/share/keyrings",
+                                     ".netrc",
+                                     ".git-credentials",
+                                     ".config/git/credentials",
+                                     ".npmrc",
+                                     ".pypirc",
+                                     ".pgpass",
+                                     ".cargo/credentials",
+                                     ".cargo/credentials.toml",
+                                     ".config/rclone",
+                                     ".vault-token",
+                                     ".terraform.d",
+                                     ".bash_history",
+                                     ".zsh_history",
+                                     ".local/share/evolution",
+                                     ".config/op",
+                                     "Mail",
+                                     ".mutt",
+                                     ".gem/credentials"};
 /* Of the project: what other programs run or obey. */
 static const char *const GUARDED[] = {".git/hooks", ".git/config", ".officina", ".vscode", ".idea", ".envrc"};
 
@@ -75,8 +102,8 @@ static void hide(struct args *a, const char *path)
         args3(a, "--ro-bind", "/dev/null", path);
 }
 
-/* What of the home and the state is not to be seen. The project is bound between the two calls: what contains it must be hidden
- * before, what it contains after. */
+/* What of the home and the state is not to be seen. The project is bound between the two calls: what
+ * contains it must be hidden before, what it contains after. */
 static void hide_all(struct args *a, const struct box *b, bool after)
 {
     char path[4200];
@@ -109,7 +136,8 @@ static void bwrap_args(struct args *a, const struct box *b, const struct box_way
     args3(a, "--proc", "/proc", NULL);
     args3(a, "--tmpfs", "/tmp", NULL);
     args3(a, "--tmpfs", "/var/tmp", NULL);
-    args3(a, "--tmpfs", "/run", NULL); /* sockets of agents and daemons are writable through a read-only mount */
+    args3(a, "--tmpfs", "/run",
+          NULL); /* sockets of agents and daemons are writable through a read-only mount */
     args3(a, "--ro-bind-try", "/run/systemd/resolve", "/run/systemd/resolve");
     if (b->level == BOX_STRICT)
         args3(a, "--tmpfs", b->home, NULL);
@@ -151,13 +179,20 @@ char **box_argv(const struct box *b, const struct box_way *w, const char *comman
 
 static int filter_rules(scmp_filter_ctx f)
 {
-    static const int never[] = {SCMP_SYS(ptrace),       SCMP_SYS(mount),           SCMP_SYS(umount2),         SCMP_SYS(pivot_root),
-                                SCMP_SYS(move_mount),   SCMP_SYS(open_tree),       SCMP_SYS(fsopen),          SCMP_SYS(fsmount),
-                                SCMP_SYS(keyctl),       SCMP_SYS(add_key),         SCMP_SYS(request_key),     SCMP_SYS(bpf),
-                                SCMP_SYS(perf_event_open), SCMP_SYS(kexec_load),   SCMP_SYS(kexec_file_load), SCMP_SYS(init_module),
-                                SCMP_SYS(finit_module), SCMP_SYS(delete_module),   SCMP_SYS(userfaultfd),     SCMP_SYS(open_by_handle_at),
-                                SCMP_SYS(process_vm_readv), SCMP_SYS(process_vm_writev), SCMP_SYS(swapon),    SCMP_SYS(swapoff),
-                                SCMP_SYS(reboot),       SCMP_SYS(settimeofday),    SCMP_SYS(clock_settime),   SCMP_SYS(acct),
+    static const int never[] = {SCMP_SYS(ptrace),           SCMP_SYS(mount),
+                                SCMP_SYS(umount2),          SCMP_SYS(pivot_root),
+                                SCMP_SYS(move_mount),       SCMP_SYS(open_tree),
+                                SCMP_SYS(fsopen),           SCMP_SYS(fsmount),
+                                SCMP_SYS(keyctl),           SCMP_SYS(add_key),
+                                SCMP_SYS(request_key),      SCMP_SYS(bpf),
+                                SCMP_SYS(perf_event_open),  SCMP_SYS(kexec_load),
+                                SCMP_SYS(kexec_file_load),  SCMP_SYS(init_module),
+                                SCMP_SYS(finit_module),     SCMP_SYS(delete_module),
+                                SCMP_SYS(userfaultfd),      SCMP_SYS(open_by_handle_at),
+                                SCMP_SYS(process_vm_readv), SCMP_SYS(process_vm_writev),
+                                SCMP_SYS(swapon),           SCMP_SYS(swapoff),
+                                SCMP_SYS(reboot),           SCMP_SYS(settimeofday),
+                                SCMP_SYS(clock_settime),    SCMP_SYS(acct),
                                 SCMP_SYS(quotactl)};
     for (size_t i = 0; i < sizeof never / sizeof *never; i++) {
         int rc = seccomp_rule_add(f, SCMP_ACT_ERRNO(EPERM), never[i], 0);
@@ -165,7 +200,8 @@ static int filter_rules(scmp_filter_ctx f)
             return rc;
     }
     /* typing into the terminal that started us */
-    return seccomp_rule_add(f, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(ioctl), 1, SCMP_A1(SCMP_CMP_MASKED_EQ, 0xffffffffu, TIOCSTI));
+    return seccomp_rule_add(f, SCMP_ACT_ERRNO(EPERM), SCMP_SYS(ioctl), 1,
+                            SCMP_A1(SCMP_CMP_MASKED_EQ, 0xffffffffu, TIOCSTI));
 }
 
 /* The weak level has no network space of its own, so the families that reach one are closed. */
@@ -173,7 +209,8 @@ static int network_rules(scmp_filter_ctx f)
 {
     static const unsigned families[] = {AF_INET, AF_INET6, AF_NETLINK, AF_PACKET, AF_VSOCK, AF_UNIX};
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
-        int rc = seccomp_rule_add(f, SCMP_ACT_ERRNO(EACCES), SCMP_SYS(socket), 1, SCMP_A0(SCMP_CMP_EQ, families[i]));
+        int rc = seccomp_rule_add(f, SCMP_ACT_ERRNO(EACCES), SCMP_SYS(socket), 1,
+                                  SCMP_A0(SCMP_CMP_MASKED_EQ, 0xffffffffu, families[i]));
         if (rc < 0)
             return rc;
     }
@@ -208,15 +245,18 @@ static int make_filter(struct box *b, struct vt_err *err)
 
 /* ---- the weak level ---- */
 
-static const uint64_t READS = LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR;
-static const uint64_t WRITES = LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REMOVE_DIR | LANDLOCK_ACCESS_FS_REMOVE_FILE |
-                               LANDLOCK_ACCESS_FS_MAKE_CHAR | LANDLOCK_ACCESS_FS_MAKE_DIR | LANDLOCK_ACCESS_FS_MAKE_REG |
-                               LANDLOCK_ACCESS_FS_MAKE_SOCK | LANDLOCK_ACCESS_FS_MAKE_FIFO | LANDLOCK_ACCESS_FS_MAKE_BLOCK |
-                               LANDLOCK_ACCESS_FS_MAKE_SYM | LANDLOCK_ACCESS_FS_REFER;
+static const uint64_t READS =
+    LANDLOCK_ACCESS_FS_EXECUTE | LANDLOCK_ACCESS_FS_READ_FILE | LANDLOCK_ACCESS_FS_READ_DIR;
+static const uint64_t WRITES =
+    LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_REMOVE_DIR | LANDLOCK_ACCESS_FS_REMOVE_FILE |
+    LANDLOCK_ACCESS_FS_MAKE_CHAR | LANDLOCK_ACCESS_FS_MAKE_DIR | LANDLOCK_ACCESS_FS_MAKE_REG |
+    LANDLOCK_ACCESS_FS_MAKE_SOCK | LANDLOCK_ACCESS_FS_MAKE_FIFO | LANDLOCK_ACCESS_FS_MAKE_BLOCK |
+    LANDLOCK_ACCESS_FS_MAKE_SYM | LANDLOCK_ACCESS_FS_REFER;
 
 static int allow(int set, const char *path, uint64_t what)
 {
-    struct landlock_path_beneath_attr at = {.allowed_access = what, .parent_fd = open(path, O_PATH | O_CLOEXEC)};
+    struct landlock_path_beneath_attr at = {.allowed_access = what,
+                                            .parent_fd = open(path, O_PATH | O_CLOEXEC)};
     if (at.parent_fd < 0)
         return errno == ENOENT ? 0 : -1;
     int rc = (int)syscall(SYS_landlock_add_rule, set, LANDLOCK_RULE_PATH_BENEATH, &at, 0);
@@ -247,7 +287,8 @@ int box_enter(const struct box *b, const struct box_way *w, int ruleset)
 {
     if (w->user || b->level != BOX_WEAK)
         return 0;
-    struct sock_fprog prog = {.len = (unsigned short)(b->program_len / sizeof(struct sock_filter)), .filter = b->program};
+    struct sock_fprog prog = {.len = (unsigned short)(b->program_len / sizeof(struct sock_filter)),
+                              .filter = b->program};
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || syscall(SYS_landlock_restrict_self, ruleset, 0) < 0)
         return -1;
     return w->network ? 0 : prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &prog);
@@ -257,8 +298,20 @@ int box_enter(const struct box *b, const struct box_way *w, int ruleset)
 
 static bool bwrap_starts(void)
 {
-    static const char *const argv[] = {"bwrap", "--ro-bind", "/", "/", "--unshare-user-try", "--unshare-pid", "--unshare-net",
-                                       "--proc", "/proc", "--dev", "/dev", "--", "/bin/true", NULL};
+    static const char *const argv[] = {"bwrap",
+                                       "--ro-bind",
+                                       "/",
+                                       "/",
+                                       "--unshare-user-try",
+                                       "--unshare-pid",
+                                       "--unshare-net",
+                                       "--proc",
+                                       "/proc",
+                                       "--dev",
+                                       "/dev",
+                                       "--",
+                                       "/bin/true",
+                                       NULL};
     int status, null = open("/dev/null", O_RDWR | O_CLOEXEC);
     pid_t pid = fork();
     if (pid == 0) {

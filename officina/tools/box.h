@@ -1,9 +1,12 @@
-/* The sandbox that commands run in: bubblewrap where it works, else Landlock with a filter of system calls ("weak"), else nothing.
+/* The sandbox that commands run in: bubblewrap where it works, else Landlock with a filter of system calls
+ * ("weak"), else nothing.
  *
- * With bubblewrap the whole file system is read-only but for the project, /tmp is private, credentials of the home and Officina's own
- * state are hidden, `.git/hooks`, `.git/config`, `.officina` and editor settings stay read-only, and process, user, ipc and network
- * space are its own. Plan makes the project read-only too. The weak level restricts writing (project and /tmp) and the network but cannot
- * hide files, and its kernel may let truncation through; with the network allowed it has no filter. One thread; a struct box is read-only once it is open. */
+ * With bubblewrap the whole file system is read-only but for the project, /tmp is private, credentials of
+ * the home and Officina's own state are hidden, `.git/hooks`, `.git/config`, `.officina` and editor settings
+ * stay read-only, and process, user, ipc and network space are its own. Plan makes the project read-only
+ * too. The weak level restricts writing (project and /tmp) and the network but cannot hide files, and its
+ * kernel may let truncation through; with the network allowed it has no filter. One thread; a struct box is
+ * read-only once it is open. */
 #ifndef OFF_BOX_H
 #define OFF_BOX_H
 
@@ -33,11 +36,12 @@ struct box_way {
     bool user; /* a line of the user's: outside of any box */
 };
 
-/* The argument list that runs `sh -c command`: with bubblewrap around it where the level says so. NULL-terminated, one allocation
- * each. */
+/* The argument list that runs `sh -c command`: with bubblewrap around it where the level says so.
+ * NULL-terminated, one allocation each. */
 char **box_argv(const struct box *b, const struct box_way *w, const char *command);
 void box_argv_free(char **argv);
-/* In the child between fork and exec (async-signal-safe): the weak level's restrictions. ruleset: of box_ruleset(). -1: do not exec. */
+/* In the child between fork and exec (async-signal-safe): the weak level's restrictions. ruleset: of
+ * box_ruleset(). -1: do not exec. */
 int box_enter(const struct box *b, const struct box_way *w, int ruleset);
 /* A Landlock rule set for the weak level; -1 where none is needed, or with err when it cannot be made. */
 int box_ruleset(const struct box *b, const struct box_way *w, struct vt_err *err);

@@ -109,7 +109,7 @@ static int by_text(const struct change_spec *c, const struct folded *f, const ch
     for (size_t i = 0; old.n && i + old.n <= f->n; i++)
         if (memcmp(f->s + i, old.s, old.n) == 0) {
             count++;
-            i += old.n - 1;
+            i += c->all ? old.n - 1 : 0; /* places that overlap are two places */
         }
     if (!old.n)
         vt_fail(err, VT_E_PARAM, "the old text is empty; use write for a new file, or start and end");

@@ -119,7 +119,8 @@ static void judge_reading(struct tools *t, const struct tool_call *c, json_t *ar
         return;
     }
     bool secret = files && rel && secrets_path(rel);
-    enum tool_verdict v = by_rules(t, c->name, rel ? rel : subject, c->mode, secret ? TOOL_ASK : TOOL_ALLOW, &by);
+    enum tool_verdict v =
+        by_rules(t, c->name, rel ? rel : subject, c->mode, secret ? TOOL_ASK : TOOL_ALLOW, &by);
     if (v == TOOL_DENY)
         decide(j, v, by);
     else
@@ -140,7 +141,8 @@ static void judge_file(struct tools *t, const struct tool_call *c, json_t *args,
     gistf(j, "%.200s", js_str(args, "path"));
     j->bits = TOOL_WRITES;
     if (c->mode == MODE_PLAN) {
-        decide(j, TOOL_REFUSE, "Plan mode writes nothing; say what you would change, the user switches to Build");
+        decide(j, TOOL_REFUSE,
+               "Plan mode writes nothing; say what you would change, the user switches to Build");
         return;
     }
     if (file_prepare(t, c, args, j) < 0) {
@@ -165,7 +167,8 @@ static void judge_file(struct tools *t, const struct tool_call *c, json_t *args,
         return;
     struct approval *a = ask(t, c, j, j->path);
     add_part(a, j->path, by, false);
-    a->changes = change_new(j->path, j->exists ? text_str(&j->before) : NULL, j->before.len, text_str(&j->after), j->after.len);
+    a->changes = change_new(j->path, j->exists ? text_str(&j->before) : NULL, j->before.len,
+                            text_str(&j->after), j->after.len);
     a->n_changes = 1;
     a->where = where(t, j->exists ? "changes a file" : "makes a file");
     if (own)
@@ -179,11 +182,13 @@ static void judge_file(struct tools *t, const struct tool_call *c, json_t *args,
 
 /* ---- bash ---- */
 
-/* A prefix rule for a command: its name, and its second word where that is a subcommand. NULL: none is offered. */
+/* A prefix rule for a command: its name, and its second word where that is a subcommand. NULL: none is
+ * offered. */
 static char *rule_for(const struct shell_part *p)
 {
-    static const char *const never[] = {"rm", "sudo", "doas", "su", "sh", "bash", "python", "python3", "perl", "node", "eval",
-                                        "dd", "chmod", "chown", "curl", "wget", "ssh", "xargs", "env", "find", "kill"};
+    static const char *const never[] = {"rm",      "sudo", "doas", "su",    "sh",  "bash",  "python",
+                                        "python3", "perl", "node", "eval",  "dd",  "chmod", "chown",
+                                        "curl",    "wget", "ssh",  "xargs", "env", "find",  "kill"};
     struct text t = {0};
     if (p->why || p->sets || !p->argc || p->dynamic[0] || strpbrk(p->argv[0], "*\n:"))
         return NULL;
@@ -191,15 +196,18 @@ static char *rule_for(const struct shell_part *p)
         if (strcmp(p->argv[0], never[i]) == 0)
             return NULL;
     text_printf(&t, "bash:%s", p->argv[0]);
-    static const char *const subs[] = {"git", "cargo", "npm", "go", "meson", "apt", "docker", "pip", "cmake", "yarn", "pnpm"};
+    static const char *const subs[] = {"git",    "cargo", "npm",   "go",   "meson", "apt",
+                                       "docker", "pip",   "cmake", "yarn", "pnpm"};
     for (size_t i = 0; i < sizeof subs / sizeof *subs; i++)
-        if (p->argc > 1 && strcmp(p->argv[0], subs[i]) == 0 && p->argv[1][0] != '-' && !p->dynamic[1] && !strpbrk(p->argv[1], "*\n"))
+        if (p->argc > 1 && strcmp(p->argv[0], subs[i]) == 0 && p->argv[1][0] != '-' && !p->dynamic[1] &&
+            !strpbrk(p->argv[1], "*\n"))
             text_printf(&t, " %s", p->argv[1]);
     text_puts(&t, " *");
     return text_take(&t);
 }
 
-static enum tool_verdict judge_part(struct tools *t, const struct shell_part *p, enum mode mode, const char **by)
+static enum tool_verdict judge_part(struct tools *t, const struct shell_part *p, enum mode mode,
+                                    const char **by)
 {
     char *words = shell_words(p);
     enum tool_verdict v = by_rules(t, "bash", words, mode, TOOL_FAULT, by);
@@ -229,9 +237,9 @@ static enum tool_verdict judge_part(struct tools *t, const struct shell_part *p,
 
 struct bash {
     enum tool_verdict v;
-    bool reads;       /* all parts only read */
+    bool reads; /* all parts only read */
     size_t asked;
-    char *rule, *by;  /* the rule that would allow what is asked, where one would; who denied */
+    char *rule, *by; /* the rule that would allow what is asked, where one would; who denied */
     struct approval *a;
 };
 
@@ -289,12 +297,15 @@ static void judge_bash(struct tools *t, const struct tool_call *c, json_t *args,
     if (background && b.v == TOOL_ALLOW && !b.reads)
         add_part(b.a, "background", "goes on in the background", true);
     j->bits = b.reads ? TOOL_READS : c->mode == MODE_PLAN ? 0 : TOOL_WRITES;
-    b.a->where = where(t, "%s sandbox · %s · %lld s%s", c->mode == MODE_PLAN ? "read-only" : box_name(&t->box),
-                       network ? "network" : "no network", (long long)js_int(args, "timeout", 120),
-                       background ? " · background" : "");
+    b.a->where =
+        where(t, "%s sandbox · %s · %lld s%s", c->mode == MODE_PLAN ? "read-only" : box_name(&t->box),
+              network ? "network" : "no network", (long long)js_int(args, "timeout", 120),
+              background ? " · background" : "");
     if (t->box.level == BOX_NONE) {
-        decide(j, TOOL_REFUSE, "there is no sandbox on this machine (bubblewrap does not start, the kernel has no Landlock); the user "
-                               "can start Officina with --sandbox off");
+        decide(j, TOOL_REFUSE,
+               "there is no sandbox on this machine (bubblewrap does not start, the kernel has no Landlock); "
+               "the user "
+               "can start Officina with --sandbox off");
     } else if (c->mode == MODE_PLAN && !b.reads && t->box.level < BOX_PROJECT) {
         decide(j, TOOL_REFUSE, "Plan without a full sandbox runs only commands that are known to read");
     } else {
@@ -326,7 +337,8 @@ static void judge_mcp(struct tools *t, const struct tool_call *c, json_t *args, 
     j->bits = TOOL_WRITES;
     enum tool_verdict v = by_rules(t, "mcp", text_str(&subject), c->mode, TOOL_ASK, &by);
     if (c->mode == MODE_PLAN && !ext_plan_allows(t->ext, server, tool))
-        decide(j, TOOL_REFUSE, "Plan refuses tools of servers unless the user's mcp.conf says plan = yes for them");
+        decide(j, TOOL_REFUSE,
+               "Plan refuses tools of servers unless the user's mcp.conf says plan = yes for them");
     else
         decide(j, v, v == TOOL_DENY ? by : "");
     if (j->verdict == TOOL_ASK) {

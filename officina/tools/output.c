@@ -129,7 +129,8 @@ static size_t plain(const char *s, size_t n, struct text *out)
         } else if (c < 0x80) {
             text_add(out, s + i++, 1);
         } else {
-            utf8proc_ssize_t k = utf8proc_iterate((const utf8proc_uint8_t *)s + i, (utf8proc_ssize_t)(n - i), &cp);
+            utf8proc_ssize_t k =
+                utf8proc_iterate((const utf8proc_uint8_t *)s + i, (utf8proc_ssize_t)(n - i), &cp);
             bool control = k > 0 && cp >= 0x80 && cp < 0xa0;
             if (k <= 0) {
                 text_puts(out, "\xef\xbf\xbd");
@@ -256,7 +257,8 @@ int64_t output_result(struct output *o, struct text *out)
     size_t tail = o->limit - o->limit * 2 / 5, cut = 0, gone = 0;
     while (o->tail.len - cut > tail) {
         const char *nl = memchr(o->tail.s + cut, '\n', o->tail.len - cut);
-        size_t next = nl && nl + 1 < o->tail.s + o->tail.len ? (size_t)(nl - o->tail.s) + 1 : o->tail.len - tail;
+        size_t next =
+            nl && nl + 1 < o->tail.s + o->tail.len ? (size_t)(nl - o->tail.s) + 1 : o->tail.len - tail;
         while (next < o->tail.len && ((unsigned char)o->tail.s[next] & 0xc0) == 0x80)
             next++;
         cut = next;
@@ -266,8 +268,8 @@ int64_t output_result(struct output *o, struct text *out)
     bool whole = !cut && !o->tail_from;
     text_add(out, text_str(&o->head), o->head.len);
     if (!whole) {
-        text_printf(out, "[… %zu lines left out; recall id o-%lld, lines %zu–%zu …]\n", left, (long long)o->number,
-                    o->head_lines + 1, o->head_lines + left);
+        text_printf(out, "[… %zu lines left out; recall id o-%lld, lines %zu–%zu …]\n", left,
+                    (long long)o->number, o->head_lines + 1, o->head_lines + left);
         o->kept = true;
     }
     text_add(out, text_str(&o->tail) + cut, o->tail.len - cut);

@@ -1,5 +1,6 @@
-/* A command's output: cleaned line by line (progress lines reduced to their last state, control sequences removed, bytes that are no
- * UTF-8 replaced and counted, secrets redacted), kept whole in a file, and cut for the model at lines. One thread. */
+/* A command's output: cleaned line by line (progress lines reduced to their last state, control sequences
+ * removed, bytes that are no UTF-8 replaced and counted, secrets redacted), kept whole in a file, and cut
+ * for the model at lines. One thread. */
 #ifndef OFF_OUTPUT_H
 #define OFF_OUTPUT_H
 
@@ -17,13 +18,14 @@ struct output *output_new(const char *dir, size_t limit, struct vt_err *err);
 void output_free(struct output *o);
 void output_add(struct output *o, const char *bytes, size_t n);
 int64_t output_lines(const struct output *o);
-/* Ends the last line and appends what the model gets: all of it, or 40 % from the start and 60 % from the end with the number of the
- * stored file between. Returns that number, 0 when nothing was left out. */
+/* Ends the last line and appends what the model gets: all of it, or 40 % from the start and 60 % from the
+ * end with the number of the stored file between. Returns that number, 0 when nothing was left out. */
 int64_t output_result(struct output *o, struct text *out);
 /* What came since the last look, at most limit bytes of it (the newest). */
 void output_news(struct output *o, struct text *out);
 
-/* The limit for a context of `window` tokens (UNKNOWN: no window): the smaller of 30,000 bytes and 8 % of it. */
+/* The limit for a context of `window` tokens (UNKNOWN: no window): the smaller of 30,000 bytes and 8 % of
+ * it. */
 size_t output_limit(int64_t window);
 /* One text cleaned in one piece, for results that do not come from a program. */
 void output_clean(const char *s, size_t n, struct text *out);

@@ -61,8 +61,8 @@ static ssize_t read_proc(pid_t pid, const char *tail, char *buf, size_t size)
     return k;
 }
 
-/* Sends sig to everything below pid; returns how many there were. bwrap is passed over by SIGTERM, since it would take its children down
- * without a word. */
+/* Sends sig to everything below pid; returns how many there were. bwrap is passed over by SIGTERM, since it
+ * would take its children down without a word. */
 static int signal_below(pid_t pid, int sig, int depth)
 {
     char list[4096], comm[32];
@@ -77,7 +77,8 @@ static int signal_below(pid_t pid, int sig, int depth)
         if (child <= 1)
             break;
         n += 1 + signal_below(child, sig, depth + 1);
-        bool wrapper = sig == SIGTERM && read_proc(child, "comm", comm, sizeof comm) > 0 && strncmp(comm, "bwrap\n", 6) == 0;
+        bool wrapper = sig == SIGTERM && read_proc(child, "comm", comm, sizeof comm) > 0 &&
+                       strncmp(comm, "bwrap\n", 6) == 0;
         if (sig && !wrapper)
             kill(child, sig);
     }
@@ -101,7 +102,8 @@ static int sweep(void)
 
 static void limits(unsigned seconds)
 {
-    struct rlimit none = {0, 0}, cpu = {seconds ? seconds * 16 : RLIM_INFINITY, seconds ? seconds * 16 : RLIM_INFINITY};
+    struct rlimit none = {0, 0},
+                  cpu = {seconds ? seconds * 16 : RLIM_INFINITY, seconds ? seconds * 16 : RLIM_INFINITY};
     struct rlimit files = {4096, 4096}, size = {(rlim_t)8 << 30, (rlim_t)8 << 30}, data;
     data.rlim_cur = data.rlim_max = (rlim_t)sysconf(_SC_PHYS_PAGES) * (rlim_t)sysconf(_SC_PAGESIZE) / 4 * 3;
     setrlimit(RLIMIT_CORE, &none);
@@ -196,11 +198,20 @@ static void nurse(const struct proc_spec *s, char **argv, char **env, int out, i
 
 /* ---- our side ---- */
 
-static char **clean_env(bool user)
+static bool named(char **names, const char *name)
 {
-    static const char *const fixed[] = {"PAGER=cat", "GIT_PAGER=cat", "MANPAGER=cat", "GIT_TERMINAL_PROMPT=0", "NO_COLOR=1",
-                                        "TERM=dumb", "EDITOR=false", "GIT_EDITOR=false", "DEBIAN_FRONTEND=noninteractive",
-                                        "TMPDIR=/tmp"};
+    for (size_t i = 0; names && names[i]; i++)
+        if (strcmp(names[i], name) == 0)
+            return true;
+    return false;
+}
+
+/* The user's own lines get the whole environment; everything else an allow list and what is named. */
+static char **clean_env(bool whole, char **names)
+{
+    static const char *const fixed[] = {
+        "PAGER=cat", "GIT_PAGER=cat", "MANPAGER=cat",     "GIT_TERMINAL_PROMPT=0",          "NO_COLOR=1",
+        "TERM=dumb", "EDITOR=false",  "GIT_EDITOR=false", "DEBIAN_FRONTEND=noninteractive", "TMPDIR=/tmp"};
     size_t n = 0, cap = 0;
     char **env = NULL;
     for (char **e = environ; *e; e++) {
@@ -210,7 +221,7 @@ static char **clean_env(bool user)
             continue;
         memcpy(name, *e, k);
         name[k] = 0;
-        if (!user && !secrets_env(name))
+        if (!whole && !secrets_env(name) && !named(names, name))
             continue;
         env = mem_room(env, n, &cap, sizeof *env);
         env[n++] = mem_dup(*e);
@@ -234,7 +245,8 @@ int proc_start(struct proc *p, const struct proc_spec *s, uint64_t now, struct v
         return vt_fail(err, why.code, "%s", why.text);
     if (pipe2(out, O_CLOEXEC) < 0 || pipe2(report, O_CLOEXEC) < 0)
         return vt_fail_errno(err, VT_E_OS, "a pipe");
-    char **argv = s->argv ? s->argv : box_argv(s->box, &s->way, s->command), **env = clean_env(s->way.user);
+    char **argv = s->argv ? s->argv : box_argv(s->box, &s->way, s->command),
+         **env = clean_env(s->way.user && !s->argv, s->env);
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before); /* none is lost between the fork and the nurse's waiting */

@@ -6,6 +6,7 @@
 #include "util/file.h"
 #include "util/text.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,8 +27,8 @@ struct rules {
 };
 
 static const char *const VERDICTS[] = {"", "allow", "ask", "deny"};
-static const char *const SCOPES[] = {"on the command line", "for this session", "for this project", "by the project's file",
-                                     "by your rules"};
+static const char *const SCOPES[] = {"on the command line", "for this session", "for this project",
+                                     "by the project's file", "by your rules"};
 
 static void rule_free(struct rule *r)
 {
@@ -49,13 +50,14 @@ void rules_free(struct rules *r)
     free(r);
 }
 
-static struct rule *put(struct rules *r, enum rule_scope scope, int mode, enum rule_verdict v, const char *pattern,
-                        struct vt_err *err)
+static struct rule *put(struct rules *r, enum rule_scope scope, int mode, enum rule_verdict v,
+                        const char *pattern, struct vt_err *err)
 {
     size_t n = strcspn(pattern, ":");
     char *tool = mem_dupn(pattern, n);
     if (!tool_find(tool) && strcmp(tool, "net") != 0) {
-        vt_fail(err, VT_E_CONFIG, "rule '%s': no tool '%s'; a rule is tool:pattern, for example bash:make *", pattern, tool);
+        vt_fail(err, VT_E_CONFIG, "rule '%s': no tool '%s'; a rule is tool:pattern, for example bash:make *",
+                pattern, tool);
         free(tool);
         return NULL;
     }
@@ -78,7 +80,8 @@ static int verdict_of(const char *word)
     return RULE_NONE;
 }
 
-/* Keys may repeat in this file (a list of verdicts), so it is read by its own lines, not by conf.h's sections. */
+/* Keys may repeat in this file (a list of verdicts), so it is read by its own lines, not by conf.h's
+ * sections. */
 static int take_line(struct load *l, char *line, unsigned number, char **owner, struct vt_err *err)
 {
     char *eq, *key = line + strspn(line, " \t");
@@ -93,7 +96,8 @@ static int take_line(struct load *l, char *line, unsigned number, char **owner, 
         *owner = strncmp(key + 1, "project ", 8) == 0 ? mem_dup(key + 9) : NULL;
         return *owner || strcmp(key + 1, "user") == 0
                    ? 0
-                   : vt_fail(err, VT_E_CONFIG, "%s:%u: no such section [%s]; there are [user] and [project FOLDER]",
+                   : vt_fail(err, VT_E_CONFIG,
+                             "%s:%u: no such section [%s]; there are [user] and [project FOLDER]",
                              l->folder ? l->r->folder : l->r->file, number, key + 1);
     }
     int mode = UNKNOWN, verdict = RULE_NONE;
@@ -105,8 +109,10 @@ static int take_line(struct load *l, char *line, unsigned number, char **owner, 
         mode = strcmp(m, "plan") == 0 ? MODE_PLAN : strcmp(m, "build") == 0 ? MODE_BUILD : *m ? -2 : UNKNOWN;
     }
     if (verdict == RULE_NONE || mode == -2)
-        return vt_fail(err, VT_E_CONFIG, "%s:%u: a line is allow, ask or deny, then plan or build if only there, = tool:pattern",
-                       l->folder ? l->r->folder : l->r->file, number);
+        return vt_fail(
+            err, VT_E_CONFIG,
+            "%s:%u: a line is allow, ask or deny, then plan or build if only there, = tool:pattern",
+            l->folder ? l->r->folder : l->r->file, number);
     enum rule_scope scope = l->folder ? RULE_FOLDER : *owner ? RULE_PROJECT : RULE_USER;
     eq++;
     struct rule *r = put(l->r, scope, mode, (enum rule_verdict)verdict, eq + strspn(eq, " \t"), err);
@@ -125,7 +131,9 @@ static int load(struct rules *r, const char *path, bool folder, struct vt_err *e
     unsigned number = 0;
     if (file_read(path, 1 << 20, &t, &none) < 0) {
         text_free(&t);
-        return none.code == VT_E_NOT_FOUND || none.code == VT_E_NO_INPUT ? 0 : vt_fail(err, none.code, "%s", none.text);
+        return none.code == VT_E_NOT_FOUND || none.code == VT_E_NO_INPUT
+                   ? 0
+                   : vt_fail(err, none.code, "%s", none.text);
     }
     char *all = text_take(&t), *save, *line = all;
     for (; rc == 0 && line; line = save) {
@@ -204,7 +212,8 @@ static int save(const struct rules *r, struct vt_err *err)
     return rc;
 }
 
-int rules_add(struct rules *r, enum rule_scope scope, int mode, enum rule_verdict v, const char *pattern, struct vt_err *err)
+int rules_add(struct rules *r, enum rule_scope scope, int mode, enum rule_verdict v, const char *pattern,
+              struct vt_err *err)
 {
     if (strpbrk(pattern, "\n\r"))
         return vt_fail(err, VT_E_CONFIG, "a rule is one line");
@@ -226,7 +235,8 @@ static bool counts(const struct rules *r, const struct rule *v, enum mode mode)
     return (v->mode == UNKNOWN || v->mode == (int)mode) && (!v->owner || strcmp(v->owner, r->root) == 0);
 }
 
-enum rule_verdict rules_judge(struct rules *r, const char *tool, const char *subject, enum mode mode, const char **by)
+enum rule_verdict rules_judge(struct rules *r, const char *tool, const char *subject, enum mode mode,
+                              const char **by)
 {
     enum rule_verdict best = RULE_NONE;
     for (size_t i = 0; i < r->n; i++) {
@@ -234,7 +244,8 @@ enum rule_verdict rules_judge(struct rules *r, const char *tool, const char *sub
         if (v->verdict <= best || strcmp(v->tool, tool) != 0 || !counts(r, v, mode))
             continue;
         bool paths = strcmp(tool, "bash") != 0 && strcmp(tool, "net") != 0 && strcmp(tool, "mcp") != 0;
-        bool hit = paths ? strcmp(v->pattern, "*") == 0 || wild_path(v->pattern, subject) : wild_rule(v->pattern, subject);
+        bool hit = paths ? strcmp(v->pattern, "*") == 0 || wild_path(v->pattern, subject)
+                         : wild_rule(v->pattern, subject);
         if (!hit)
             continue;
         best = v->verdict;

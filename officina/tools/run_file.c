@@ -9,12 +9,23 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <fcntl.h>
+#include <stdio.h>
+
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum { READ_LINES = 400, READ_BYTES = 16 << 10, GREP_HITS = 200, GLOB_NAMES = 200, LINE_SHOWN = 400, GREP_FILE = 8 << 20 };
+enum {
+    READ_LINES = 400,
+    READ_BYTES = 16 << 10,
+    GREP_HITS = 200,
+    GLOB_NAMES = 200,
+    LINE_SHOWN = 400,
+    GREP_FILE = 8 << 20
+};
 
-static void fault(struct task *k, const char *text)
+static void fault(struct reading *k, const char *text)
 {
     text_puts(&k->result, text);
     k->outcome = TOOL_FAILED;
@@ -41,11 +52,12 @@ static void show_line(struct text *out, const char *s, size_t n, bool cut, bool 
     text_puts(out, "\n");
 }
 
-void run_read(struct task *k)
+void run_read(struct reading *k)
 {
     struct vt_err err;
     char *rel = root_relative(&k->t->root, js_str(k->args, "path"), &err);
-    long first = (long)js_int(k->args, "start", 1), want = (long)js_int(k->args, "lines", READ_LINES), line = 1;
+    long first = (long)js_int(k->args, "start", 1), want = (long)js_int(k->args, "lines", READ_LINES),
+         line = 1;
     bool in_key = false;
     if (!rel || root_read(&k->t->root, rel, &k->content, NULL, &err) < 0) {
         fault(k, err.text);
@@ -77,14 +89,15 @@ void run_read(struct task *k)
     }
     k->first = first;
     if (first > 1 || line <= total)
-        text_printf(&k->result, "[lines %ld–%ld of %ld; %ld remain]\n", first, line - 1, total, total - line + 1);
+        text_printf(&k->result, "[lines %ld–%ld of %ld; %ld remain]\n", first, line - 1, total,
+                    total - line + 1);
     struct text g = {0};
     text_printf(&g, "%s  %ld–%ld", rel, first, line - 1);
     k->gist = text_take(&g);
 }
 
 struct grep {
-    struct task *k;
+    struct reading *k;
     pcre2_code *code;
     pcre2_match_data *data;
     pcre2_match_context *limits;
@@ -92,7 +105,8 @@ struct grep {
     long context, max, hits, files, heavy;
 };
 
-static void grep_hit(struct grep *g, const char *rel, const char *text, size_t len, const char *hit, long line)
+static void grep_hit(struct grep *g, const char *rel, const char *text, size_t len, const char *hit,
+                     long line)
 {
     const char *end = text + len, *from = hit, *p;
     bool in_key = false;
@@ -155,7 +169,8 @@ static void grep_tree(struct grep *g, const char *rel)
         return;
     }
     close(fd);
-    int rc = S_ISDIR(st.st_mode) ? walk(&g->k->t->root, rel, grep_file, NULL, g, &g->k->stop) : grep_file(g, rel, &st);
+    int rc = S_ISDIR(st.st_mode) ? walk(&g->k->t->root, rel, grep_file, NULL, g, &g->k->stop)
+                                 : grep_file(g, rel, &st);
     if (!g->hits)
         text_puts(&g->k->result, "no hits\n");
     else if (g->hits >= g->max)
@@ -166,7 +181,7 @@ static void grep_tree(struct grep *g, const char *rel)
         text_puts(&g->k->result, "[the search ended after 200,000 files; give a path]\n");
 }
 
-void run_grep(struct task *k)
+void run_grep(struct reading *k)
 {
     struct vt_err err;
     const char *pattern = js_str(k->args, "pattern"), *path = js_str(k->args, "path");
@@ -181,7 +196,8 @@ void run_grep(struct task *k)
         fault(k, err.text);
         return;
     }
-    g.code = pcre2_compile((PCRE2_SPTR)pattern, strlen(pattern), PCRE2_UTF | PCRE2_MATCH_INVALID_UTF, &number, &where, NULL);
+    g.code = pcre2_compile((PCRE2_SPTR)pattern, strlen(pattern), PCRE2_UTF | PCRE2_MATCH_INVALID_UTF, &number,
+                           &where, NULL);
     if (!g.code) {
         PCRE2_UCHAR words[160];
         pcre2_get_error_message(number, words, sizeof words);
@@ -236,7 +252,7 @@ static int newest_first(const void *a, const void *b)
     return strcmp(x->rel, y->rel);
 }
 
-void run_glob(struct task *k)
+void run_glob(struct reading *k)
 {
     struct vt_err err;
     const char *path = js_str(k->args, "path");
@@ -291,7 +307,9 @@ static int prepare_write(struct tools *t, json_t *args, struct judged *j)
     if (!js_bool(args, "replace", false))
         return refuse(j, "%s exists; edit it, or set replace to write it anew", j->path);
     if (j->before.len && !seen_has(t->seen, j->path, text_str(&j->before), j->before.len, 1, -1, &bad))
-        return refuse(j, "%s: line %ld was not read, or has changed since; read the file before you replace it", j->path, bad);
+        return refuse(j,
+                      "%s: line %ld was not read, or has changed since; read the file before you replace it",
+                      j->path, bad);
     if (j->before.len == j->after.len && memcmp(text_str(&j->before), text_str(&j->after), j->after.len) == 0)
         return refuse(j, "%s has that content already", j->path);
     return 0;
@@ -312,8 +330,9 @@ static int prepare_edit(struct tools *t, json_t *args, struct judged *j)
         return refuse(j, "give old, or start and end");
     if (!c.old && !seen_has(t->seen, j->path, text_str(&j->before), j->before.len, c.start,
                             c.end < c.start ? c.start - 1 : c.end, &bad))
-        return refuse(j, "%s: line %ld was not read, or has changed since; read these lines before you edit by number", j->path,
-                      bad);
+        return refuse(
+            j, "%s: line %ld was not read, or has changed since; read these lines before you edit by number",
+            j->path, bad);
     if (change_apply(&c, text_str(&j->before), j->before.len, &j->after, &times, &err) < 0)
         return refuse(j, "%s: %s", j->path, err.text);
     return 0;
@@ -335,7 +354,8 @@ int file_prepare(struct tools *t, const struct tool_call *c, json_t *args, struc
     j->exists = rc == 0;
     if ((strcmp(c->name, "write") == 0 ? prepare_write : prepare_edit)(t, args, j) < 0)
         return -1;
-    j->change = change_new(j->path, j->exists ? text_str(&j->before) : NULL, j->before.len, text_str(&j->after), j->after.len);
+    j->change = change_new(j->path, j->exists ? text_str(&j->before) : NULL, j->before.len,
+                           text_str(&j->after), j->after.len);
     return 0;
 }
 
@@ -350,9 +370,16 @@ void run_write(struct tools *t, const struct tool_call *c, struct judged *j)
         return;
     }
     seen_changed(t->seen, j->path, text_str(&j->before), j->before.len, text_str(&j->after), j->after.len);
-    text_printf(&result, "%s %s: +%d -%d lines\n", j->exists ? "changed" : "wrote", j->path, j->change->added, j->change->removed);
-    struct event e = {.kind = EV_TOOL_DONE, .id = c->id, .n = TOOL_OK, .text = text_str(&result), .len = result.len,
-                      .name = j->gist, .changes = j->change, .n_changes = 1};
+    text_printf(&result, "%s %s: +%d -%d lines\n", j->exists ? "changed" : "wrote", j->path, j->change->added,
+                j->change->removed);
+    struct event e = {.kind = EV_TOOL_DONE,
+                      .id = c->id,
+                      .n = TOOL_OK,
+                      .text = text_str(&result),
+                      .len = result.len,
+                      .name = j->gist,
+                      .changes = j->change,
+                      .n_changes = 1};
     j->change = NULL;
     tools_emit(t, &e);
     text_free(&result);

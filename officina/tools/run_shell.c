@@ -7,7 +7,13 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { DEFAULT_SECONDS = 120, MAX_SECONDS = 1800, JOB_SECONDS = 24 * 3600, MAX_WAIT = 60, READS_AT_ONCE = 16 };
+enum {
+    DEFAULT_SECONDS = 120,
+    MAX_SECONDS = 1800,
+    JOB_SECONDS = 24 * 3600,
+    MAX_WAIT = 60,
+    READS_AT_ONCE = 16
+};
 
 static void say(struct tools *t, int64_t call, enum tool_outcome outcome, const char *text)
 {
@@ -17,11 +23,17 @@ static void say(struct tools *t, int64_t call, enum tool_outcome outcome, const 
     text_free(&r);
 }
 
-static struct run *start(struct tools *t, const char *command, const struct box_way *way, unsigned seconds, size_t limit,
-                         struct vt_err *err)
+static struct run *start(struct tools *t, const char *command, const struct box_way *way, unsigned seconds,
+                         size_t limit, struct vt_err *err)
 {
     struct run *r = mem_new(sizeof *r);
-    struct proc_spec s = {.box = &t->box, .way = *way, .command = command, .dir = t->root.path, .seconds = seconds, .in = -1, .err = -1};
+    struct proc_spec s = {.box = &t->box,
+                          .way = *way,
+                          .command = command,
+                          .dir = t->root.path,
+                          .seconds = seconds,
+                          .in = -1,
+                          .err = -1};
     r->started = proc_now();
     r->seconds = seconds;
     r->command = mem_dup(command);
@@ -52,7 +64,10 @@ static void drop(struct tools *t, struct run *r)
 
 static void tell_job(struct tools *t, struct run *r)
 {
-    struct event e = {.kind = EV_JOB, .id = r->job, .text = r->command, .n = r->proc.ended ? r->proc.status : -1,
+    struct event e = {.kind = EV_JOB,
+                      .id = r->job,
+                      .text = r->command,
+                      .n = r->proc.ended ? r->proc.status : -1,
                       .m = output_lines(r->output)};
     r->told_lines = e.m;
     r->told = r->proc.ended;
@@ -111,7 +126,8 @@ static void put_status(const struct run *r, struct text *out)
 {
     if (!r->proc.ended) {
         text_printf(out, "job %lld runs, %llu s, %lld lines so far: %s\n", (long long)r->job,
-                    (unsigned long long)((proc_now() - r->started) / 1000000), (long long)output_lines(r->output), r->command);
+                    (unsigned long long)((proc_now() - r->started) / 1000000),
+                    (long long)output_lines(r->output), r->command);
         return;
     }
     text_printf(out, "job %lld ended with exit status %d%s: %s\n", (long long)r->job, r->proc.status,
@@ -167,10 +183,14 @@ static void finish_call(struct tools *t, struct run *r)
         text_puts(&out, "[no output]\n");
     if (r->proc.left)
         text_printf(&out, "[%d processes were left over and were ended]\n", r->proc.left);
-    struct event e = {.kind = EV_TOOL_DONE, .id = r->call, .text = text_str(&out), .len = out.len, .m = number,
-                      .n = r->proc.cancelled                         ? TOOL_CANCELLED
+    struct event e = {.kind = EV_TOOL_DONE,
+                      .id = r->call,
+                      .text = text_str(&out),
+                      .len = out.len,
+                      .m = number,
+                      .n = r->proc.cancelled                     ? TOOL_CANCELLED
                            : r->proc.status || r->proc.timed_out ? TOOL_FAILED
-                                                                   : TOOL_OK};
+                                                                 : TOOL_OK};
     drop(t, r);
     tools_emit(t, &e);
     text_free(&out);
@@ -181,7 +201,12 @@ static void finish_user(struct tools *t, struct run *r)
     struct text out = {0};
     char *command = mem_dup(r->command);
     output_result(r->output, &out);
-    struct event e = {.kind = EV_USER_RAN, .name = command, .text = text_str(&out), .len = out.len, .n = r->proc.status, .m = r->into};
+    struct event e = {.kind = EV_USER_RAN,
+                      .name = command,
+                      .text = text_str(&out),
+                      .len = out.len,
+                      .n = r->proc.status,
+                      .m = r->into};
     drop(t, r);
     tools_emit(t, &e);
     text_free(&out);
@@ -225,7 +250,8 @@ void run_poll_done(struct tools *t)
         if (!r->job) {
             if (over) {
                 (r->user ? finish_user : finish_call)(t, r);
-                next = t->runs; /* the sink may have started another; looking again at the rest does no harm */
+                next =
+                    t->runs; /* the sink may have started another; looking again at the rest does no harm */
             }
             continue;
         }

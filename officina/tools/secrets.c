@@ -89,7 +89,8 @@ static bool assignment(const char *s, size_t n, size_t *value, size_t *len)
     size_t from = k;
     while (k < n && s[k] != '\n' && s[k] != '\r' && (quote ? s[k] != quote : !strchr(" \t,;&|)}\"'", s[k])))
         k++;
-    /* code such as `password = read_it()` and `token: str` is no secret: unquoted values need the shell's form */
+    /* code such as `password = read_it()` and `token: str` is no secret: unquoted values need the shell's
+     * form */
     bool shell = equals && blanks == from && !memchr(s + from, '(', k - from);
     if (k - from < 6 || s[from] == '$' || s[from] == '<' || (!quote && !shell))
         return false;

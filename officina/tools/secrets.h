@@ -6,9 +6,10 @@
 
 #include <stdbool.h>
 
-/* Replaces, in a copy appended to out, private-key blocks, tokens of well-known shapes, and the values of NAME=value, NAME: value
- * and "name": "value" with key-like names by [redacted abcd], where abcd tells equal secrets from different ones. in_key carries a
- * key block over calls (lines come one by one); start with false. Returns how many were replaced. */
+/* Replaces, in a copy appended to out, private-key blocks, tokens of well-known shapes, and the values of
+ * NAME=value, NAME: value and "name": "value" with key-like names by [redacted abcd], where abcd tells equal
+ * secrets from different ones. in_key carries a key block over calls (lines come one by one); start with
+ * false. Returns how many were replaced. */
 int secrets_redact(const char *s, size_t n, struct text *out, bool *in_key);
 /* A file whose name says that it holds credentials: .env*, keys, …; asked for even when reading. */
 bool secrets_path(const char *path);

@@ -1,5 +1,5 @@
-/* Which lines of which files the model has been shown, by their hashes: the guard of line edits and of replacing a file. A line
- * counts while the file still has the same bytes there. One thread. */
+/* Which lines of which files the model has been shown, by their hashes: the guard of line edits and of
+ * replacing a file. A line counts while the file still has the same bytes there. One thread. */
 #ifndef OFF_SEEN_H
 #define OFF_SEEN_H
 
@@ -13,7 +13,8 @@ void seen_free(struct seen *s);
 void seen_clear(struct seen *s);
 /* Lines first … first + count - 1 of the content were shown. */
 void seen_show(struct seen *s, const char *path, const char *content, size_t len, long first, long count);
-/* All lines from first to last are shown and as they were; last < 0: to the end. Fills *bad with the first line that is not. */
+/* All lines from first to last are shown and as they were; last < 0: to the end. Fills *bad with the first
+ * line that is not. */
 bool seen_has(const struct seen *s, const char *path, const char *content, size_t len, long first, long last,
               long *bad);
 /* An own change: lines common at both ends keep what is known (moved), those between are known as written. */

@@ -1,9 +1,10 @@
-/* The shell reader: splits a command line for `sh -c` into its simple commands, so that each is judged for itself.
+/* The shell reader: splits a command line for `sh -c` into its simple commands, so that each is judged for
+ * itself.
  *
- * It reads the grammar of POSIX sh far enough to be sure, and says so when it is not: what it cannot read is opaque and is
- * asked. Operators, newlines, groups, subshells, substitutions (also within double quotes and ${…}), here-documents, `if`, `while`,
- * `for`. Wrappers (env, timeout, nice, xargs, find -exec, …) are looked through; a shell with -c and a literal text too.
- * Pure; any thread. */
+ * It reads the grammar of POSIX sh far enough to be sure, and says so when it is not: what it cannot read is
+ * opaque and is asked. Operators, newlines, groups, subshells, substitutions (also within double quotes and
+ * ${…}), here-documents, `if`, `while`, `for`. Wrappers (env, timeout, nice, xargs, find -exec, …) are
+ * looked through; a shell with -c and a literal text too. Pure; any thread. */
 #ifndef OFF_SHELL_H
 #define OFF_SHELL_H
 
@@ -37,7 +38,8 @@ void shell_read(struct shell_line *l, const char *command);
 void shell_free(struct shell_line *l);
 /* The part's words with one blank between; what rules are compared with. Caller frees. */
 char *shell_words(const struct shell_part *p);
-/* Only reads: of the built-in list, with arguments that cannot write or run anything, no writing redirections. */
+/* Only reads: of the built-in list, with arguments that cannot write or run anything, no writing
+ * redirections. */
 bool shell_reads(const struct shell_part *p);
 /* In words why not: "deletes files", "writes files", … ; "not on a list" when nothing better is known. */
 const char *shell_why_not(const struct shell_part *p);

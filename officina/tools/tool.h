@@ -1,13 +1,13 @@
 /* Tools: what the core and the program expect of them.
  *
- * The list is fixed at build time: names, descriptions and schemas are the tool block of every request, at most 7,000
- * bytes as JSON, and never change within a version. `todo` and `ask` are done by the core itself and `recall` by the
- * store; their entries stand in the list like the others'.
+ * The list is fixed at build time: names, descriptions and schemas are the tool block of every request, at
+ * most 7,000 bytes as JSON, and never change within a version. `todo` and `ask` are done by the core itself
+ * and `recall` by the store; their entries stand in the list like the others'.
  *
- * `struct tools` is the runner: it owns the root handle, children, pipes, jobs, the sandbox, the rules and the lines
- * that were shown. It runs in the program's thread; nothing here blocks longer than 50 ms (what can, goes to a worker
- * or a child). A call is: tools_check → (the user) → tools_start → output … → done. All results are events (core/event.h)
- * given to the sink from within tools_work() or from the call itself. */
+ * `struct tools` is the runner: it owns the root handle, children, pipes, jobs, the sandbox, the rules and
+ * the lines that were shown. It runs in the program's thread; nothing here blocks longer than 50 ms (what
+ * can, goes to a worker or a child). A call is: tools_check → (the user) → tools_start → output … → done.
+ * All results are events (core/event.h) given to the sink from within tools_work() or from the call itself. */
 #ifndef OFF_TOOL_H
 #define OFF_TOOL_H
 
@@ -75,7 +75,8 @@ void tools_session(struct tools *t, const char *session);
 void tools_trust(struct tools *t, bool trusted);
 
 void tools_check(struct tools *t, const struct tool_call *c);
-/* bound: of the approval, or NULL where none was needed (checked again: an unasked call that would now ask is CHANGED). */
+/* bound: of the approval, or NULL where none was needed (checked again: an unasked call that would now ask
+ * is CHANGED). */
 void tools_start(struct tools *t, const struct tool_call *c, const uint8_t *bound);
 void tools_cancel(struct tools *t, int64_t id);
 void tools_kill(struct tools *t, int64_t job);

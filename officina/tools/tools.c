@@ -16,7 +16,8 @@ void tools_emit(struct tools *t, const struct event *e)
 
 void tools_done(struct tools *t, int64_t call, enum tool_outcome outcome, const struct text *result)
 {
-    struct event e = {.kind = EV_TOOL_DONE, .id = call, .n = outcome, .text = text_str(result), .len = result->len};
+    struct event e = {
+        .kind = EV_TOOL_DONE, .id = call, .n = outcome, .text = text_str(result), .len = result->len};
     tools_emit(t, &e);
 }
 
@@ -30,7 +31,8 @@ static void ext_event(void *arg, const struct event *e)
 static int open_parts(struct tools *t, const struct tools_options *o, struct vt_err *err)
 {
     struct text dir = {0};
-    if (root_open(&t->root, o->root, err) < 0 || box_open(&t->box, o->sandbox, t->root.path, o->home, err) < 0)
+    if (root_open(&t->root, o->root, err) < 0 ||
+        box_open(&t->box, o->sandbox, t->root.path, o->home, err) < 0)
         return -1;
     text_printf(&dir, "%s/out", o->home);
     t->out_dir = text_take(&dir);
@@ -62,7 +64,7 @@ struct tools *tools_open(const struct tools_options *o, struct vt_err *err)
     return NULL;
 }
 
-static void task_free(struct task *k)
+static void task_free(struct reading *k)
 {
     json_decref(k->args);
     text_free(&k->result);
@@ -77,9 +79,9 @@ void tools_close(struct tools *t)
     if (!t)
         return;
     run_close(t);
-    for (struct task *k = t->tasks; k; k = k->next)
+    for (struct reading *k = t->tasks; k; k = k->next)
         atomic_store(&k->stop, 1);
-    for (struct task *k = t->tasks, *next; k; k = next) {
+    for (struct reading *k = t->tasks, *next; k; k = next) {
         next = k->next;
         pthread_join(k->thread, NULL);
         task_free(k);
@@ -117,8 +119,14 @@ void tools_trust(struct tools *t, bool trusted)
 
 static void checked(struct tools *t, int64_t id, struct judged *j)
 {
-    struct event e = {.kind = EV_TOOL_CHECKED, .id = id, .n = j->verdict, .m = j->bits, .text = text_str(&j->reason),
-                      .len = j->reason.len, .name = j->gist, .approval = j->verdict == TOOL_ASK ? j->approval : NULL};
+    struct event e = {.kind = EV_TOOL_CHECKED,
+                      .id = id,
+                      .n = j->verdict,
+                      .m = j->bits,
+                      .text = text_str(&j->reason),
+                      .len = j->reason.len,
+                      .name = j->gist,
+                      .approval = j->verdict == TOOL_ASK ? j->approval : NULL};
     if (j->verdict == TOOL_ASK)
         j->approval = NULL; /* taken over */
     tools_emit(t, &e);
@@ -142,7 +150,7 @@ void tools_check(struct tools *t, const struct tool_call *c)
 
 static void *work(void *arg)
 {
-    struct task *k = arg;
+    struct reading *k = arg;
     if (strcmp(k->spec->name, "read") == 0)
         run_read(k);
     else if (strcmp(k->spec->name, "grep") == 0)
@@ -156,7 +164,7 @@ static void *work(void *arg)
 
 static void start_task(struct tools *t, const struct tool_call *c, json_t *args)
 {
-    struct task *k = mem_new(sizeof *k);
+    struct reading *k = mem_new(sizeof *k);
     k->t = t;
     k->call = c->id;
     k->spec = tool_find(c->name);
@@ -199,7 +207,8 @@ static void begin(struct tools *t, const struct tool_call *c, json_t *args, stru
     else if (strcmp(c->name, "skill") == 0)
         skill(t, c, args);
     else if (strcmp(c->name, "mcp") == 0)
-        ext_call(t->ext, c->id, js_str(args, "server"), js_str(args, "tool"), json_object_get(args, "arguments"));
+        ext_call(t->ext, c->id, js_str(args, "server"), js_str(args, "tool"),
+                 json_object_get(args, "arguments"));
     else if (j->change)
         run_write(t, c, j);
     else
@@ -242,7 +251,7 @@ void tools_start(struct tools *t, const struct tool_call *c, const uint8_t *boun
 
 void tools_cancel(struct tools *t, int64_t id)
 {
-    for (struct task *k = t->tasks; k; k = k->next)
+    for (struct reading *k = t->tasks; k; k = k->next)
         if (k->call == id)
             atomic_store(&k->stop, 1);
     for (struct run *r = t->runs; r; r = r->next) {
@@ -268,7 +277,8 @@ void tools_user_run(struct tools *t, const char *command, bool into_conversation
     run_user(t, command, into_conversation);
 }
 
-int tools_rule(struct tools *t, const char *scope, enum mode mode, bool allow, const char *pattern, struct vt_err *err)
+int tools_rule(struct tools *t, const char *scope, enum mode mode, bool allow, const char *pattern,
+               struct vt_err *err)
 {
     enum rule_scope s = strcmp(scope, "session") == 0   ? RULE_SESSION
                         : strcmp(scope, "project") == 0 ? RULE_PROJECT
@@ -335,24 +345,28 @@ int tools_timeout(const struct tools *t)
     return own < 0 ? ext : ext < 0 || own < ext ? own : ext;
 }
 
-static void finish_task(struct tools *t, struct task *k)
+static void finish_task(struct tools *t, struct reading *k)
 {
-    struct task **p = &t->tasks;
+    struct reading **p = &t->tasks;
     while (*p != k)
         p = &(*p)->next;
     *p = k->next;
     pthread_join(k->thread, NULL);
     if (k->count && !atomic_load(&k->stop))
         seen_show(t->seen, k->path, text_str(&k->content), k->content.len, k->first, k->count);
-    struct event e = {.kind = EV_TOOL_DONE, .id = k->call, .n = atomic_load(&k->stop) ? TOOL_CANCELLED : k->outcome,
-                      .text = text_str(&k->result), .len = k->result.len, .name = k->gist};
+    struct event e = {.kind = EV_TOOL_DONE,
+                      .id = k->call,
+                      .n = atomic_load(&k->stop) ? TOOL_CANCELLED : k->outcome,
+                      .text = text_str(&k->result),
+                      .len = k->result.len,
+                      .name = k->gist};
     tools_emit(t, &e);
     task_free(k);
 }
 
 void tools_work(struct tools *t, const struct pollfd *fds, size_t n)
 {
-    struct task *k;
+    struct reading *k;
     for (size_t i = 0; i < n; i++) {
         if (!(fds[i].revents & (POLLIN | POLLHUP | POLLERR)))
             continue;

@@ -1,5 +1,5 @@
-/* What the runner's files share: tools.c (life, events, workers), judge.c (who may), run_file.c (read, write, edit, grep, glob),
- * run_shell.c (bash, job, !lines). */
+/* What the runner's files share: tools.c (life, events, workers), judge.c (who may), run_file.c (read,
+ * write, edit, grep, glob), run_shell.c (bash, job, !lines). */
 #ifndef OFF_TOOLS_PRIV_H
 #define OFF_TOOLS_PRIV_H
 
@@ -35,7 +35,7 @@ struct run {
 };
 
 /* A call that only reads, in a thread of its own. Everything in it is its own copy. */
-struct task {
+struct reading {
     struct tools *t;
     pthread_t thread;
     int64_t call;
@@ -48,7 +48,7 @@ struct task {
     char *gist, *path;
     struct text content; /* read: the file; lines first … first + count - 1 of it were shown */
     long first, count;
-    struct task *next;
+    struct reading *next;
 };
 
 struct tools {
@@ -60,7 +60,7 @@ struct tools {
     struct ext *ext;
     char *out_dir;
     struct run *runs;
-    struct task *tasks;
+    struct reading *tasks;
     int pipe[2]; /* finished tasks, as pointers */
     int64_t next_job;
 };
@@ -86,10 +86,11 @@ void tools_emit(struct tools *t, const struct event *e);
 void tools_done(struct tools *t, int64_t call, enum tool_outcome outcome, const struct text *result);
 
 void run_write(struct tools *t, const struct tool_call *c, struct judged *j);
-void run_read(struct task *k);
-void run_grep(struct task *k);
-void run_glob(struct task *k);
-/* Applies write's and edit's arguments to the file as it is: fills path, before, after, change; -1 with the fault in reason. */
+void run_read(struct reading *k);
+void run_grep(struct reading *k);
+void run_glob(struct reading *k);
+/* Applies write's and edit's arguments to the file as it is: fills path, before, after, change; -1 with the
+ * fault in reason. */
 int file_prepare(struct tools *t, const struct tool_call *c, json_t *args, struct judged *j);
 
 void run_bash(struct tools *t, const struct tool_call *c, json_t *args);

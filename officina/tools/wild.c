@@ -40,7 +40,8 @@ static bool one(const char *p, char c, const char **next)
     return *p == c;
 }
 
-/* Backtracking to the newest `*` and the newest `**` only, which is enough: an earlier star could not do better. */
+/* Backtracking to the newest `*` and the newest `**` only, which is enough: an earlier star could not do
+ * better. */
 bool wild_path(const char *p, const char *s)
 {
     const char *star_p = NULL, *star_s = NULL, *deep_p = NULL, *deep_s = NULL, *next, *start = s;
