@@ -28,6 +28,7 @@ const struct role_info role_table[ROLE_COUNT] = {
     [ROLE_GATEWAY] = {"gateway", "vitriol-gateway", SIGTERM, VT_MS(200), false},
     [ROLE_STORE] = {"store", "vitriol-store", SIGKILL, VT_MS(200), true},
     [ROLE_ENGINE] = {"engine", "vitriol-engine", SIGKILL, VT_SEC(1), true},
+    [ROLE_VAULT] = {"vault", "vitriol-vault", SIGKILL, VT_MS(200), true},
 };
 
 /* ---- state ---- */
@@ -296,14 +297,19 @@ static void judge(struct child *c, uint64_t now)
     }
 }
 
+/* It is there, or need not be waited for. */
+static bool settled(struct sup *s, enum child_role role, uint64_t now)
+{
+    const struct child *c = sup_role(s, role);
+    return c == NULL || c->state == VT_CHILD_READY || c->state == VT_CHILD_FAILED || c->restarts > 0 ||
+           now - s->started_at > STORE_WAIT_US;
+}
+
 static void tick_engine(struct child *c, uint64_t now)
 {
-    if (c->waits_for_store) {
-        const struct child *store = sup_role(c->sup, ROLE_STORE);
-        bool settled = store == NULL || store->state == VT_CHILD_READY || store->state == VT_CHILD_FAILED ||
-                       store->restarts > 0 || now - c->sup->started_at > STORE_WAIT_US;
-        if (settled && !c->sup->stopping) {
-            c->waits_for_store = false;
+    if (c->waits_for_others) {
+        if (settled(c->sup, ROLE_STORE, now) && settled(c->sup, ROLE_VAULT, now) && !c->sup->stopping) {
+            c->waits_for_others = false;
             child_want(c);
         }
     }
@@ -354,7 +360,7 @@ int child_open(struct sup *s, struct child *c, enum child_role role, const char 
     c->info = &role_table[role];
     c->exe_fd = c->pidfd = c->log.fd = -1;
     c->since = sup_now(s);
-    c->waits_for_store = role == ROLE_ENGINE;
+    c->waits_for_others = role == ROLE_ENGINE;
     snprintf(c->name, sizeof c->name, "%s", name);
     vt_enc_init(&c->enc);
     if (childlog_init(&c->log) < 0)

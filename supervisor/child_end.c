@@ -170,7 +170,7 @@ bool child_dying(const struct child *c)
 static void finish(struct child *c)
 {
     bool orderly = c->class == CLASS_STOPPED || c->ordered;
-    c->waits_for_store = false;
+    c->waits_for_others = false;
     if (!c->want) {
         c->next_start = 0;
         child_arm(c, 0);
@@ -225,6 +225,17 @@ static void describe(struct child *c, const siginfo_t *si)
                  said[0] != '\0' ? ": " : "", said);
 }
 
+/* What an engine could not come up with, or did not have the room for, may be what the vault holds: it lets go of it. */
+static void free_vault(struct child *engine)
+{
+    struct child *vault = sup_role(engine->sup, ROLE_VAULT);
+    if (vault == NULL || vault->state != VT_CHILD_READY || engine->sup->stopping)
+        return;
+    vt_log(engine->sup->log, VT_LOG_NOTICE, "%s lets go of its memory: %s ended as %s%s", vault->name,
+           engine->name, exit_class_name(engine->class), engine->was_ready ? "" : " before it was ready");
+    child_leave(vault, 1000, true, 0);
+}
+
 static void close_process(struct child *c)
 {
     sd_event_source_set_enabled(c->on_exit, SD_EVENT_OFF);
@@ -252,6 +263,9 @@ static void ended(struct child *c, const siginfo_t *si)
         memory_killed(s);
     describe(c, si);
     bool abnormal = c->class != CLASS_STOPPED;
+    if (abnormal && c->role == ROLE_ENGINE &&
+        (!c->was_ready || c->class == CLASS_DEVICE_OOM_LOAD || c->class == CLASS_DEVICE_OOM_RUN))
+        free_vault(c);
     if (abnormal && !c->ordered) {
         c->restarts++;
         c->restarts_by_class[c->class]++;

@@ -223,6 +223,6 @@ void child_start(struct child *c)
 void child_want(struct child *c)
 {
     c->want = true;
-    if (c->state == VT_CHILD_DOWN && !c->waits_for_store)
+    if (c->state == VT_CHILD_DOWN && !c->waits_for_others)
         child_start(c);
 }

@@ -157,3 +157,12 @@ int gate_engine(const struct sup *s, struct vt_err *err)
     uint64_t free_now = mem_read_available(vt_config_str(s->cfg, VT_CFG_PATHS_PROC_ROOT));
     return gate_memory(&need, free_now > 0 ? free_now + s->mem_credit : 0, err);
 }
+
+/* Of the driver, or of the one that a host lends to its guest. No GPU's library is opened here. */
+bool gate_vault(const struct sup *s)
+{
+    const char *want = vt_config_str(s->cfg, VT_CFG_ENGINE_VAULT),
+               *device = vt_config_str(s->cfg, VT_CFG_ENGINE_DEVICE);
+    bool gpu = access("/dev/nvidiactl", F_OK) == 0 || access("/dev/dxg", F_OK) == 0;
+    return strcmp(want, "on") == 0 || (strcmp(want, "auto") == 0 && strcmp(device, "cpu") != 0 && gpu);
+}

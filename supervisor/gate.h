@@ -18,4 +18,7 @@ int gate_memory(const struct gate_need *n, uint64_t available, struct vt_err *er
 /* What the configured model and shape need; the same errors as gate_engine but for the last. */
 int gate_engine_need(const struct sup *s, struct gate_need *need, struct vt_err *err);
 
+/* Whether the engine gets a vault: engine.vault, and whether it may compute on a GPU. */
+bool gate_vault(const struct sup *s);
+
 #endif

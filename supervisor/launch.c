@@ -43,12 +43,13 @@ static bool concerns(const struct child *c, enum vt_config_key k)
     case ROLE_ENGINE:
         if (k == VT_CFG_ENGINE_PROGRAM || k == VT_CFG_ENGINE_ARGS)
             return false;
-        return shape_has(k) || k == VT_CFG_MODEL_PATH ||
+        return shape_has(k) || k == VT_CFG_MODEL_PATH || k == VT_CFG_ENGINE_VAULT ||
                (set && (in_section(k, "engine") || in_section(k, "store")));
     case ROLE_GATEWAY:
         if (k == VT_CFG_HTTP_LISTEN)
             return false;
         return k == VT_CFG_MODEL_PATH || (set && (in_section(k, "http") || in_section(k, "gateway")));
+    case ROLE_VAULT: return false;
     case ROLE_STORE: return k == VT_CFG_PATHS_STATE_DIR || (set && in_section(k, "store"));
     default: return false;
     }
@@ -61,6 +62,8 @@ static const char *value_for(const struct child *c, enum vt_config_key k, char *
         return c->sup->model;
     if (k == VT_CFG_PATHS_STATE_DIR)
         return c->sup->dir.state;
+    if (k == VT_CFG_ENGINE_VAULT)
+        return sup_role(c->sup, ROLE_VAULT) != NULL ? "on" : "off";
     return vt_config_text(c->sup->cfg, k, buf, size);
 }
 

@@ -13,6 +13,7 @@
 #define EXPORT_US  VT_SEC(300)
 #define GATEWAY_MS 10000u
 #define STORE_MS   30000u
+#define VAULT_MS   1000
 #define HURRY_MS   500u
 #define MORE_TIME  "EXTEND_TIMEOUT_USEC=20000000"
 
@@ -158,7 +159,7 @@ uint64_t ops_start(struct sup *s, struct child *c, struct vt_err *err)
         return 0;
     struct op *op = begin(s, "start", c);
     c->op = op->id;
-    c->waits_for_store = false;
+    c->waits_for_others = false;
     child_reset(c);
     ops_child_changed(s, c);
     return op->id;
@@ -249,8 +250,9 @@ static void advance(struct sup *s)
     if (o->stage == STAGE_GATEWAY && all_down(s, ROLE_GATEWAY)) {
         o->stage = STAGE_STORE;
         leave_all(s, ROLE_STORE, STORE_MS);
+        leave_all(s, ROLE_VAULT, VAULT_MS);
     }
-    if (o->stage == STAGE_STORE && all_down(s, ROLE_STORE)) {
+    if (o->stage == STAGE_STORE && all_down(s, ROLE_STORE) && all_down(s, ROLE_VAULT)) {
         o->stage = STAGE_OVER;
         sd_event_exit(s->ev, s->exit_code);
     }

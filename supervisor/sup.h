@@ -32,7 +32,7 @@
 #define SUP_FD_MAX      4
 #define SUP_START_TIMES 10
 
-enum child_role { ROLE_GATEWAY, ROLE_STORE, ROLE_ENGINE, ROLE_COUNT };
+enum child_role { ROLE_GATEWAY, ROLE_STORE, ROLE_ENGINE, ROLE_VAULT, ROLE_COUNT };
 
 /* What differs between the roles. */
 struct role_info {
@@ -52,13 +52,13 @@ struct child {
     enum child_role role;
     const struct role_info *info;
     enum vt_child_state state;
-    uint64_t since;  /* when the state began, monotonic us */
-    bool want;       /* should it run */
-    bool bounce;     /* it leaves only to come back */
-    bool was_ready;  /* this generation reached ready */
-    bool ever_ready; /* some generation did */
-    bool waits_for_store;
-    bool unrouted; /* nothing is sent to it: it is being proved, or only measured */
+    uint64_t since;        /* when the state began, monotonic us */
+    bool want;             /* should it run */
+    bool bounce;           /* it leaves only to come back */
+    bool was_ready;        /* this generation reached ready */
+    bool ever_ready;       /* some generation did */
+    bool waits_for_others; /* an engine that has not been started yet: for store and vault */
+    bool unrouted;         /* nothing is sent to it: it is being proved, or only measured */
 
     /* the process */
     int exe_fd; /* opened at start: what is executed is what was checked */

@@ -188,10 +188,12 @@ static int open_children(struct sup *s, struct vt_err *err)
     static const struct {
         enum child_role role;
         const char *name;
-    } list[] = {{ROLE_GATEWAY, "gateway"}, {ROLE_STORE, "store"}, {ROLE_ENGINE, "engine0"}};
+    } list[] = {
+        {ROLE_GATEWAY, "gateway"}, {ROLE_STORE, "store"}, {ROLE_VAULT, "vault0"}, {ROLE_ENGINE, "engine0"}};
     for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
-        s->n_children++;
-        if (child_open(s, &s->child[i], list[i].role, list[i].name, err) < 0)
+        if (list[i].role == ROLE_VAULT && !gate_vault(s))
+            continue;
+        if (child_open(s, &s->child[s->n_children++], list[i].role, list[i].name, err) < 0)
             return -1;
     }
     return 0;

@@ -79,6 +79,15 @@ int be_read(struct be *b, void *dst, const void *src, size_t bytes, struct vt_er
 int be_fetch(struct be *b, void *dst, const void *src, size_t bytes, struct vt_err *err);
 int be_sync(struct be *b, struct vt_err *err); /* waits for all that is queued */
 
+/* Memory that outlives this process when it has to: it lives, with what is in it, as long as somebody has it mapped or holds
+ * its descriptor. Zeroed. *fd is the caller's. VT_E_CAPABILITY: this device has no such memory; also as be_alloc. */
+int be_share(struct be *b, void **out, size_t bytes, int *fd, struct vt_err *err);
+/* Maps what another process has made with the same bytes; the descriptor stays the caller's. VT_E_DEVICE_MEM: it is not that. */
+int be_share_open(struct be *b, void **out, size_t bytes, int fd, struct vt_err *err);
+void be_unshare(struct be *b, void *p, size_t bytes); /* NULL is fine */
+/* *out (of the backend) becomes seal_of (seal.h) of bytes, a multiple of 8, behind what was called before. */
+void be_seal(struct be *b, uint64_t *out, const void *p, size_t bytes, uint64_t salt);
+
 /* Memory of this process that be_read fills fastest, zeroed; of a device's backend only. */
 int be_alloc_host(struct be *b, void **out, size_t bytes, struct vt_err *err);
 void be_release_host(struct be *b, void *p);
@@ -92,7 +101,11 @@ void be_end(struct be *b, uint64_t key);
 /* Of a device's backend only: a weight of n parts of one shape (w[0..n-1], of this process), as it wants it; its memory is be_release's, with
  * the bytes that be_weight_bytes tells. VT_E_CAPABILITY: a type that this backend cannot read. */
 int be_upload(struct be *b, struct be_weight *out, const struct be_weight *w, int n, struct vt_err *err);
+/* The same into memory of the caller, at a multiple of 256 bytes. */
+int be_upload_to(struct be *b, struct be_weight *out, void *memory, const struct be_weight *w, int n,
+                 struct vt_err *err);
 size_t be_weight_bytes(const struct be *b, const struct be_weight *w, int n);
+int be_readable(const struct be *b, const struct be_weight *w, struct vt_err *err); /* VT_E_CAPABILITY */
 
 /* ---- rows ---- */
 

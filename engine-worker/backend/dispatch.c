@@ -192,7 +192,56 @@ void be_end(struct be *b, uint64_t key)
 
 int be_upload(struct be *b, struct be_weight *out, const struct be_weight *w, int n, struct vt_err *err)
 {
-    return b->ops->upload(b, out, w, n, err);
+    void *memory = NULL;
+    if (be_weight_bytes(b, w, n) > 0 && be_alloc(b, &memory, be_weight_bytes(b, w, n), err) < 0)
+        return -1;
+    if (be_upload_to(b, out, memory, w, n, err) == 0)
+        return 0;
+    be_release(b, memory, be_weight_bytes(b, w, n));
+    return -1;
+}
+
+int be_readable(const struct be *b, const struct be_weight *w, struct vt_err *err)
+{
+    if (be_weight_bytes(b, w, 1) > 0)
+        return 0;
+    return vt_fail(err, VT_E_CAPABILITY, "weights of type %s with rows of %lld values do not run on the GPU",
+                   ggml_type_name(w->type), (long long)w->n_in);
+}
+
+int be_upload_to(struct be *b, struct be_weight *out, void *memory, const struct be_weight *w, int n,
+                 struct vt_err *err)
+{
+    *out = *w;
+    out->data = NULL;
+    if (be_readable(b, w, err) < 0)
+        return -1;
+    out->data = memory;
+    return b->ops->upload(b, out, memory, w, n, err);
+}
+
+int be_share(struct be *b, void **out, size_t bytes, int *fd, struct vt_err *err)
+{
+    *out = NULL;
+    *fd = -1;
+    return b->ops->share(b, out, bytes, fd, err);
+}
+
+int be_share_open(struct be *b, void **out, size_t bytes, int fd, struct vt_err *err)
+{
+    *out = NULL;
+    return b->ops->share_open(b, out, bytes, fd, err);
+}
+
+void be_unshare(struct be *b, void *p, size_t bytes)
+{
+    if (p != NULL)
+        b->ops->unshare(b, p, bytes);
+}
+
+void be_seal(struct be *b, uint64_t *out, const void *p, size_t bytes, uint64_t salt)
+{
+    b->ops->seal(b, out, p, bytes, salt);
 }
 
 void be_matmul(struct be *b, float *y, const struct be_weight *w, const float *x, int64_t T)

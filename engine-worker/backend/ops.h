@@ -62,7 +62,12 @@ struct be_ops {
     void (*release_host)(struct be *b, void *p);
     bool (*begin)(struct be *b, uint64_t key);
     void (*end)(struct be *b, uint64_t key);
-    int (*upload)(struct be *b, struct be_weight *out, const struct be_weight *w, int n, struct vt_err *err);
+    int (*share)(struct be *b, void **out, size_t bytes, int *fd, struct vt_err *err);
+    int (*share_open)(struct be *b, void **out, size_t bytes, int fd, struct vt_err *err);
+    void (*unshare)(struct be *b, void *p, size_t bytes);
+    void (*seal)(struct be *b, uint64_t *out, const void *p, size_t bytes, uint64_t salt);
+    int (*upload)(struct be *b, struct be_weight *out, void *memory, const struct be_weight *w, int n,
+                  struct vt_err *err);
     size_t (*weight_bytes)(const struct be *b, const struct be_weight *w, int n);
     void (*fini)(struct be *b); /* frees the device */
 };

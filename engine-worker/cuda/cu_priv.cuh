@@ -136,7 +136,8 @@ static __device__ inline float cu_block_sum(float v)
 #define CU_DECLARE(name, args) void cu_##name args;
 BE_COMPUTE(CU_DECLARE)
 #undef CU_DECLARE
-int cu_upload(struct be *b, struct be_weight *out, const struct be_weight *w, int n, struct vt_err *err);
+int cu_upload(struct be *b, struct be_weight *out, void *memory, const struct be_weight *w, int n,
+              struct vt_err *err);
 size_t cu_weight_bytes(const struct be *b, const struct be_weight *w, int n);
 /* Attention of many rows (flash.cu); false: not of this shape, or too few. */
 bool cu_flash(struct cu *c, float *out, const float *q, const struct be_attn *a, const struct be_rows *rows);
@@ -146,5 +147,10 @@ void cu_graphs_free(struct cu *c);
 int cu_sync(struct be *b, struct vt_err *err);
 int cu_alloc(struct be *b, void **out, size_t bytes, struct vt_err *err);
 void cu_release(struct be *b, void *p, size_t bytes);
+/* shared.cu */
+int cu_share(struct be *b, void **out, size_t bytes, int *fd, struct vt_err *err);
+int cu_share_open(struct be *b, void **out, size_t bytes, int fd, struct vt_err *err);
+void cu_unshare(struct be *b, void *p, size_t bytes);
+void cu_seal(struct be *b, uint64_t *out, const void *p, size_t bytes, uint64_t salt);
 
 #endif

@@ -213,6 +213,10 @@ static struct be_ops table()
     o.release_host = cu_release_host;
     o.begin = cu_begin;
     o.end = cu_end;
+    o.share = cu_share;
+    o.share_open = cu_share_open;
+    o.unshare = cu_unshare;
+    o.seal = cu_seal;
     o.upload = cu_upload;
     o.weight_bytes = cu_weight_bytes;
     o.fini = cu_fini;

@@ -124,24 +124,13 @@ static void place(struct cu *c, const struct cu_weight *to, const struct be_weig
               staged, cuts, n);
 }
 
-int cu_upload(struct be *b, struct be_weight *out, const struct be_weight *w, int n, struct vt_err *err)
+int cu_upload(struct be *b, struct be_weight *out, void *, const struct be_weight *w, int n, struct vt_err *err)
 {
-    void *memory, *staged = NULL;
+    void *staged = NULL;
     struct cuts cuts = {};
     size_t raw = (size_t)(ggml_row_bytes(w->type, (uint64_t)w->n_in) * (uint64_t)w->n_out);
-    *out = *w;
-    out->data = NULL;
-    if (cu_weight_bytes(b, w, n) == 0)
-        return vt_fail(err, VT_E_CAPABILITY,
-                       "weights of type %s with rows of %lld values do not run on the GPU",
-                       ggml_type_name(w->type), (long long)w->n_in);
-    if (cu_alloc(b, &memory, cu_weight_bytes(b, w, n), err) < 0)
+    if (cuts_of(w->type, &cuts) && cu_alloc(b, &staged, raw, err) < 0)
         return -1;
-    if (cuts_of(w->type, &cuts) && cu_alloc(b, &staged, raw, err) < 0) {
-        cu_release(b, memory, 0);
-        return -1;
-    }
-    out->data = memory;
     struct cu_weight to = cu_planes(out, n);
     for (int i = 0; i < n; i++)
         place(cu_of(b), &to, &w[i], i * w->n_out, (uint8_t *)staged);

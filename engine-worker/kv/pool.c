@@ -1,4 +1,5 @@
 #include "pool.h"
+#include "ledger.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -14,10 +15,15 @@ struct page {
 
 struct kv {
     uint64_t page_bytes, state_bytes;
+    uint64_t snap_stride; /* from one snapshot to the next: whole words for the seals, the rest zeros */
     size_t state_floats;
     struct be *be;
+    bool own; /* the memory; else the ledger's keeper owns it */
+    struct kv_ledger *ledger;
+    uint64_t *seals; /* [n_pages + n_snaps], with a ledger */
+    uint32_t taken, spoilt;
 
-    uint8_t *data; /* [n_pages][page_bytes] */
+    uint8_t *data; /* [n_pages][page_bytes], then the snapshots and the seals */
     struct page *pages;
     uint32_t n_pages, *free_pages, n_free;
     uint32_t lru_old, lru_new, n_cached;
@@ -26,15 +32,6 @@ struct kv {
     uint8_t *snap_data; /* [n_snaps][state_bytes] */
     uint32_t *snap_refs, n_snaps, *free_snaps, n_free_snaps;
 };
-
-static int take_memory(const struct kv *kv, uint8_t **out, uint64_t bytes, struct vt_err *err)
-{
-    void *p;
-    if (be_alloc(kv->be, &p, bytes, err) < 0)
-        return vt_fail_prefix(err, "KV cache (lower engine.slots or engine.ctx_tokens)");
-    *out = p;
-    return 0;
-}
 
 static uint64_t k_bytes(const struct be_attn *a)
 {
@@ -64,12 +61,43 @@ uint64_t kv_geo_bytes(const struct be_attn *attn, int n)
     return bytes;
 }
 
+static uint32_t snaps_of(const struct kv_shape *s)
+{
+    return s->state_floats > 0 ? s->n_snaps : 0;
+}
+
+static uint64_t stride_of(size_t state_floats)
+{
+    return (state_floats * sizeof(float) + 255) / 256 * 256;
+}
+
+uint64_t kv_pool_bytes(const struct kv_shape *s)
+{
+    uint32_t snaps = snaps_of(s);
+    return kv_geo_bytes(s->attn, s->n_attn) * s->n_pages + stride_of(s->state_floats) * snaps +
+           (s->n_pages + snaps) * sizeof(uint64_t);
+}
+
+static int take_memory(struct kv *kv, const struct kv_shape *s, struct vt_err *err)
+{
+    void *p = s->memory;
+    kv->own = p == NULL;
+    if (kv->own && be_alloc(kv->be, &p, kv_pool_bytes(s), err) < 0)
+        return vt_fail_prefix(err, "KV cache (lower engine.slots or engine.ctx_tokens)");
+    kv->data = p;
+    kv->snap_data = kv->data + kv->page_bytes * s->n_pages;
+    kv->seals = (uint64_t *)(void *)(kv->snap_data + kv->snap_stride * snaps_of(s));
+    kv->ledger = s->ledger;
+    return 0;
+}
+
 static void measure(struct kv *kv, const struct kv_shape *s)
 {
     kv->be = s->be;
     kv->page_bytes = kv_geo_bytes(s->attn, s->n_attn);
     kv->state_floats = s->state_floats;
     kv->state_bytes = s->state_floats * sizeof(float);
+    kv->snap_stride = stride_of(s->state_floats);
 }
 
 static int make_pages(struct kv *kv, uint32_t n, struct vt_err *err)
@@ -89,7 +117,7 @@ static int make_pages(struct kv *kv, uint32_t n, struct vt_err *err)
         kv->pages[i].snap = KV_NONE;
         kv->free_pages[kv->n_free++] = n - 1 - i; /* low numbers first */
     }
-    return take_memory(kv, &kv->data, kv->page_bytes * n, err);
+    return 0;
 }
 
 static int make_snaps(struct kv *kv, uint32_t n, struct vt_err *err)
@@ -103,8 +131,10 @@ static int make_snaps(struct kv *kv, uint32_t n, struct vt_err *err)
     kv->n_snaps = n;
     for (uint32_t i = 0; i < n; i++)
         kv->free_snaps[kv->n_free_snaps++] = n - 1 - i;
-    return take_memory(kv, &kv->snap_data, kv->state_bytes * n, err);
+    return 0;
 }
+
+static int take_over(struct kv *kv, struct vt_err *err);
 
 int kv_new(struct kv **out, const struct kv_shape *s, struct vt_err *err)
 {
@@ -112,7 +142,8 @@ int kv_new(struct kv **out, const struct kv_shape *s, struct vt_err *err)
     if (!kv)
         return vt_fail(err, VT_E_NOMEM, "out of memory for the KV pool");
     measure(kv, s);
-    if (make_pages(kv, s->n_pages, err) < 0 || make_snaps(kv, s->n_snaps, err) < 0) {
+    if (make_pages(kv, s->n_pages, err) < 0 || make_snaps(kv, s->n_snaps, err) < 0 ||
+        take_memory(kv, s, err) < 0 || take_over(kv, err) < 0) {
         kv->n_cached = 0;
         kv->n_free = kv->n_pages;
         kv->n_free_snaps = kv->n_snaps;
@@ -125,11 +156,16 @@ int kv_new(struct kv **out, const struct kv_shape *s, struct vt_err *err)
 
 void kv_free(struct kv *kv)
 {
+    assert(!kv || kv->n_free + kv->n_cached == kv->n_pages);
+    kv_abandon(kv);
+}
+
+void kv_abandon(struct kv *kv)
+{
     if (!kv)
         return;
-    assert(kv->n_free + kv->n_cached == kv->n_pages);
-    be_release(kv->be, kv->data, kv->page_bytes * kv->n_pages);
-    be_release(kv->be, kv->snap_data, kv->state_bytes * kv->n_snaps);
+    if (kv->own)
+        be_release(kv->be, kv->data, kv_bytes(kv));
     free(kv->pages);
     free(kv->free_pages);
     free(kv->buckets);
@@ -166,7 +202,8 @@ size_t kv_state_floats(const struct kv *kv)
 
 uint64_t kv_bytes(const struct kv *kv)
 {
-    return kv->page_bytes * kv->n_pages + kv->state_bytes * kv->n_snaps;
+    return kv->page_bytes * kv->n_pages + kv->snap_stride * kv->n_snaps +
+           (kv->n_pages + kv->n_snaps) * sizeof(uint64_t);
 }
 
 /* ---- names ---- */
@@ -193,6 +230,18 @@ static void unlink_name(struct kv *kv, uint32_t page)
         at = &kv->pages[*at].hash_next;
     *at = kv->pages[page].hash_next;
     kv->pages[page].published = false;
+    if (kv->ledger)
+        kv_ledger_drop(kv->ledger, page);
+}
+
+static void link_name(struct kv *kv, uint32_t page, const uint8_t name[KV_NAME])
+{
+    struct page *p = &kv->pages[page];
+    uint32_t *bucket = bucket_of(kv, name);
+    memcpy(p->name, name, KV_NAME);
+    p->hash_next = *bucket;
+    *bucket = page;
+    p->published = true;
 }
 
 /* ---- least recently used ---- */
@@ -278,11 +327,10 @@ uint32_t kv_page_publish(struct kv *kv, uint32_t page, const uint8_t name[KV_NAM
         kv_page_unref(kv, page);
         return equal;
     }
-    memcpy(p->name, name, KV_NAME);
-    uint32_t *bucket = bucket_of(kv, name);
-    p->hash_next = *bucket;
-    *bucket = page;
-    p->published = true;
+    link_name(kv, page, name);
+    if (kv->ledger)
+        be_seal(kv->be, &kv->seals[page], kv_page_data(kv, page), kv->page_bytes,
+                kv_ledger_put(kv->ledger, page, name));
     return page;
 }
 
@@ -318,12 +366,12 @@ uint32_t kv_snap_alloc(struct kv *kv)
 
 float *kv_snap_fill(struct kv *kv, uint32_t snap)
 {
-    return (float *)(void *)(kv->snap_data + kv->state_bytes * snap);
+    return (float *)(void *)(kv->snap_data + kv->snap_stride * snap);
 }
 
 const float *kv_snap_data(const struct kv *kv, uint32_t snap)
 {
-    return (const float *)(const void *)(kv->snap_data + kv->state_bytes * snap);
+    return (const float *)(const void *)(kv->snap_data + kv->snap_stride * snap);
 }
 
 void kv_snap_ref(struct kv *kv, uint32_t snap)
@@ -349,6 +397,8 @@ void kv_snap_drop(struct kv *kv, uint32_t page)
     struct page *p = &kv->pages[page];
     if (p->snap == KV_NONE)
         return;
+    if (kv->ledger)
+        kv_ledger_snap_drop(kv->ledger, page);
     kv_snap_unref(kv, p->snap);
     p->snap = KV_NONE;
 }
@@ -361,6 +411,53 @@ void kv_snap_attach(struct kv *kv, uint32_t page, uint32_t snap)
         return;
     }
     p->snap = snap;
+    if (kv->ledger)
+        be_seal(kv->be, &kv->seals[kv->n_pages + snap], kv_snap_data(kv, snap), kv->snap_stride,
+                kv_ledger_snap(kv->ledger, page, snap));
+}
+
+/* ---- what a process before this one has left ---- */
+
+/* Off the list of the free ones. */
+static void not_free(uint32_t *list, uint32_t *n, uint32_t what)
+{
+    uint32_t i = 0;
+    while (list[i] != what)
+        i++;
+    for (--*n; i < *n; i++)
+        list[i] = list[i + 1];
+}
+
+static void adopt(struct kv *kv, uint32_t page)
+{
+    const struct kv_ledger_entry *e = &kv->ledger->entry[page];
+    not_free(kv->free_pages, &kv->n_free, page);
+    link_name(kv, page, e->name);
+    lru_append(kv, page);
+    if (e->snap_stamp == 0)
+        return;
+    not_free(kv->free_snaps, &kv->n_free_snaps, e->snap);
+    kv->snap_refs[e->snap] = 1;
+    kv->pages[page].snap = e->snap;
+}
+
+static int take_over(struct kv *kv, struct vt_err *err)
+{
+    if (!kv->ledger || !kv_ledger_open(kv->ledger, kv->n_pages, kv->n_snaps, kv->page_bytes, kv->snap_stride))
+        return 0;
+    uint32_t n = 0, *order = malloc((kv->n_pages + 1u) * sizeof *order);
+    int rc = order ? kv_ledger_check(kv->ledger, kv->be, kv->data, kv->seals, order, &n, &kv->spoilt, err)
+                   : vt_fail(err, VT_E_NOMEM, "out of memory for %u pages", kv->n_pages);
+    for (uint32_t i = 0; rc == 0 && i < n; i++) {
+        if (kv_page_find(kv, kv->ledger->entry[order[i]].name) != KV_NONE) {
+            kv_ledger_drop(kv->ledger, order[i]);
+            continue;
+        }
+        adopt(kv, order[i]);
+        kv->taken++;
+    }
+    free(order);
+    return rc;
 }
 
 bool kv_snap_take(struct kv *kv, uint32_t page, const float *state)
@@ -384,5 +481,7 @@ void kv_stats(const struct kv *kv, struct kv_stats *out)
         .free = kv->n_free,
         .snaps = kv->n_snaps,
         .snaps_used = kv->n_snaps - kv->n_free_snaps,
+        .taken = kv->taken,
+        .spoilt = kv->spoilt,
     };
 }

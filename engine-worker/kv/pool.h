@@ -19,18 +19,29 @@
 #define KV_NONE UINT32_MAX
 #define KV_NAME 32
 
+struct kv_ledger; /* ledger.h */
+
 struct kv_shape {
     struct be *be;              /* in whose memory the pages are; borrowed */
     int n_attn;                 /* attention layers */
     const struct be_attn *attn; /* [n_attn], borrowed during kv_new only; kv_lay_out has placed them */
     size_t state_floats;        /* recurrent state of a sequence; 0: none */
     uint32_t n_pages, n_snaps;
+    /* Memory that outlives the process, kv_pool_bytes of the backend's and the ledger of it; NULL: own memory, no ledger. What
+     * the ledger says is whole is taken over: it is cached, as if it had been published here. */
+    void *memory;
+    struct kv_ledger *ledger;
 };
 
 struct kv;
 
+/* Bytes of pages, snapshots and seals. */
+uint64_t kv_pool_bytes(const struct kv_shape *s);
+
 int kv_new(struct kv **out, const struct kv_shape *s, struct vt_err *err);
 void kv_free(struct kv *kv); /* NULL is fine. Everything must have been given back (asserted) */
+/* The same while pages are held, for what ends with the process: memory and ledger stay as they are. */
+void kv_abandon(struct kv *kv);
 
 /* Gives n layers their places in a page, one behind the other. */
 void kv_lay_out(struct be_attn *attn, int n);
@@ -78,6 +89,7 @@ void kv_snap_attach(struct kv *kv, uint32_t page, uint32_t snap);
 struct kv_stats {
     uint32_t pages, used, cached, free; /* pages: referenced, published without reference, neither */
     uint32_t snaps, snaps_used;
+    uint32_t taken, spoilt; /* pages that were taken over, and that failed their seal */
 };
 void kv_stats(const struct kv *kv, struct kv_stats *out);
 

@@ -116,16 +116,23 @@ static int64_t cut(struct fw *f)
     return total;
 }
 
+void fw_pool_shapes(struct kv_shape *all, struct kv_shape *window, const struct model *m, struct be *be,
+                    bool drafts, uint32_t n_pages, uint32_t n_wpages, uint32_t n_snaps)
+{
+    *all = (struct kv_shape){.be = be,
+                             .n_attn = m->n_attn + (drafts ? m->n_drafts : 0),
+                             .attn = m->attn_geo,
+                             .state_floats = m->state_floats,
+                             .n_pages = n_pages,
+                             .n_snaps = n_snaps};
+    *window = (struct kv_shape){.be = be, .n_attn = m->n_window, .attn = m->window_geo, .n_pages = n_wpages};
+}
+
 int fw_pools(struct kv **kv, struct kv **window, const struct model *m, struct be *be, bool drafts,
              uint32_t n_pages, uint32_t n_wpages, uint32_t n_snaps, struct vt_err *err)
 {
-    struct kv_shape all = {.be = be,
-                           .n_attn = m->n_attn + (drafts ? m->n_drafts : 0),
-                           .attn = m->attn_geo,
-                           .state_floats = m->state_floats,
-                           .n_pages = n_pages,
-                           .n_snaps = n_snaps};
-    struct kv_shape windowed = {.be = be, .n_attn = m->n_window, .attn = m->window_geo, .n_pages = n_wpages};
+    struct kv_shape all, windowed;
+    fw_pool_shapes(&all, &windowed, m, be, drafts, n_pages, n_wpages, n_snaps);
     *window = NULL;
     if (kv_new(kv, &all, err) < 0)
         return -1;

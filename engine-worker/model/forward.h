@@ -13,6 +13,9 @@
  * and of the recurrent snapshots, n_wpages of those with a window; *window is NULL when there are none. */
 int fw_pools(struct kv **kv, struct kv **window, const struct model *m, struct be *be, bool drafts,
              uint32_t n_pages, uint32_t n_wpages, uint32_t n_snaps, struct vt_err *err);
+/* The same as shapes for kv_new; window->n_attn is 0 when there is none. */
+void fw_pool_shapes(struct kv_shape *all, struct kv_shape *window, const struct model *m, struct be *be,
+                    bool drafts, uint32_t n_pages, uint32_t n_wpages, uint32_t n_snaps);
 
 struct fw_run {
     int64_t row0, n_rows;

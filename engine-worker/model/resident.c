@@ -1,5 +1,7 @@
 #include "resident.h"
 
+#include "clock.h"
+
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,13 +26,11 @@ static int parse(const char *device, int *out, struct vt_err *err)
     return vt_fail(err, VT_E_CONFIG, "device \"%s\" is unknown: auto, cpu, or gpu:0 and up", device);
 }
 
-static int fits(const struct resident *r, const struct model *m, const struct resident_config *c,
+static int fits(const struct resident *r, uint64_t weights, const struct resident_config *c,
                 struct vt_err *err)
 {
-    uint64_t weights = upload_plan(m, r->be), need = weights + c->more + RESERVE;
-    if (weights == 0)
-        return vt_fail(err, VT_E_NOMEM, "out of memory for the plan");
-    if (need <= r->gpu.free)
+    uint64_t need = weights + c->more + RESERVE, held = c->keep ? keep_held(c->keep) : 0;
+    if (need <= r->gpu.free + held)
         return 0;
     return vt_fail(
         err, VT_E_DEVICE_MEM,
@@ -38,22 +38,74 @@ static int fits(const struct resident *r, const struct model *m, const struct re
         "%.0f MiB; %.0f of %.0f MiB are free. Take a smaller file, or fewer engine.slots or "
         "engine.ctx_tokens",
         r->device, r->gpu.name, (double)weights / 1048576, (double)c->more / 1048576, RESERVE >> 20,
-        (double)need / 1048576, (double)r->gpu.free / 1048576, (double)r->gpu.total / 1048576);
+        (double)need / 1048576, (double)(r->gpu.free + held) / 1048576, (double)r->gpu.total / 1048576);
+}
+
+static uint64_t now(void)
+{
+    struct vt_clock clock = vt_clock_real();
+    return vt_mono(&clock);
+}
+
+/* Where the weights go when somebody keeps them. A device without such memory keeps nothing. */
+static int place(struct resident *r, const struct resident_config *c, struct upload_place *at, uint64_t *seal,
+                 struct vt_err *err)
+{
+    *at = (struct upload_place){0};
+    if (!c->keep)
+        return 0;
+    if (keep_map(c->keep, 0, r->be, &at->memory, &at->whole, seal, err) == 0)
+        return 0;
+    return err->code == VT_E_CAPABILITY ? 0 : -1;
+}
+
+/* Weights that were kept are those that were uploaded, or they are uploaded again. */
+static int settle(struct resident *r, const struct model *m, const struct resident_config *c,
+                  struct upload_place *at, uint64_t seal, struct vt_err *err)
+{
+    uint64_t have;
+    if (!at->memory)
+        return 0;
+    if (upload_seal(r->up, &have, err) < 0)
+        return -1;
+    r->kept = at->whole;
+    if (at->whole && have != seal) {
+        r->kept = at->whole = false;
+        upload_free(r->up);
+        r->up = NULL;
+        if (upload_new(&r->up, m, r->be, at, c->progress, c->arg, err) < 0 ||
+            upload_seal(r->up, &have, err) < 0)
+            return -1;
+    }
+    keep_whole(c->keep, 0, have);
+    return 0;
 }
 
 static int open_gpu(struct resident *r, const struct model *m, const struct resident_config *c, int n,
                     struct vt_err *err)
 {
+    struct upload_place at;
+    uint64_t weights, seal = 0, start = now();
     snprintf(r->device, sizeof r->device, "gpu:%d", n);
-    if (gpu_facts(&r->gpu, n, err) < 0 || gpu_backend(&r->be, n, err) < 0 || fits(r, m, c, err) < 0 ||
-        upload_new(&r->up, m, r->be, c->progress, c->arg, err) < 0)
+    if (gpu_facts(&r->gpu, n, err) < 0 || gpu_backend(&r->be, n, err) < 0 ||
+        upload_plan(m, r->be, &weights, err) < 0)
+        return -1;
+    r->device_us = now() - start;
+    if (c->keep)
+        c->claim(c->claim_arg, r, weights);
+    if (fits(r, weights, c, err) < 0 || place(r, c, &at, &seal, err) < 0 ||
+        upload_new(&r->up, m, r->be, &at, c->progress, c->arg, err) < 0 ||
+        settle(r, m, c, &at, seal, err) < 0)
         return -1;
     r->m = upload_model(r->up);
+    r->weights_us = now() - start - r->device_us;
     return 0;
 }
 
-static void close_gpu(struct resident *r)
+static void close_gpu(struct resident *r, const struct resident_config *c)
 {
+    if (c->keep && r->be)
+        keep_release(c->keep, r->be);
     upload_free(r->up);
     be_free(r->be);
     r->up = NULL;
@@ -81,7 +133,7 @@ int resident_open(struct resident *r, const struct model *m, const struct reside
     if (n >= 0 && open_gpu(r, m, c, n, &e) == 0)
         return 0;
     if (n >= 0) {
-        close_gpu(r);
+        close_gpu(r, c);
         if (!any || !may_do_without(&e)) {
             resident_close(r);
             if (err)
@@ -92,8 +144,11 @@ int resident_open(struct resident *r, const struct model *m, const struct reside
     }
     snprintf(r->device, sizeof r->device, "cpu");
     r->m = m;
-    if (be_new(&r->be, r->pool, c->simd, err) == 0)
+    if (be_new(&r->be, r->pool, c->simd, err) == 0) {
+        if (c->keep)
+            c->claim(c->claim_arg, r, 0);
         return 0;
+    }
     resident_close(r);
     return -1;
 }

@@ -4,17 +4,20 @@
 #define MODEL_RESIDENT_H
 
 #include "gpu.h"
+#include "keep.h"
 #include "model.h"
 #include "upload.h"
 
 struct resident {
     struct be_pool *pool; /* of this processor; what is not on the device goes on there */
     struct be *be;
-    struct upload *up;     /* NULL: on this processor */
-    const struct model *m; /* as fw_new takes it */
-    char device[16];       /* "cpu", "gpu:0" */
-    char note[256];        /* "auto" took the processor although there is a GPU: why; else empty */
-    struct gpu_facts gpu;  /* before the model was there; zeroed without */
+    struct upload *up;              /* NULL: on this processor */
+    const struct model *m;          /* as fw_new takes it */
+    char device[16];                /* "cpu", "gpu:0" */
+    char note[256];                 /* "auto" took the processor although there is a GPU: why; else empty */
+    struct gpu_facts gpu;           /* before the model was there; zeroed without */
+    uint64_t device_us, weights_us; /* until there was a device, and then until the model was there */
+    bool kept;                      /* the weights were there already */
 };
 
 struct resident_config {
@@ -23,6 +26,11 @@ struct resident_config {
     uint64_t more;      /* bytes that the caller takes of the device, for KV and work space */
     upload_progress *progress;
     void *arg;
+    /* Memory that outlives the process; NULL: none. claim is called when the device is known, before anything is taken of it, and
+     * claims this many bytes for the weights as the first piece, or none for them (0: on this processor). */
+    struct keep *keep;
+    void (*claim)(void *arg, const struct resident *r, uint64_t weights);
+    void *claim_arg;
 };
 
 /* m is borrowed. VT_E_CONFIG: no such device; VT_E_DEVICE_MEM: what it would take and what is free; VT_E_CAPABILITY: the device

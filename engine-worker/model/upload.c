@@ -7,13 +7,17 @@
  * there once. */
 struct piece {
     const void *host;
-    void *dev;
-    size_t bytes;
+    void *dev; /* NULL in a plan */
 };
 
+#define ALIGN 256u /* of a piece; be_upload_to asks for it */
+
 struct upload {
-    struct be *be; /* borrowed */
-    bool plan;     /* only counting */
+    struct be *be;   /* borrowed */
+    uint8_t *memory; /* all pieces, one behind the other */
+    bool plan;       /* only counting */
+    bool whole;      /* the bytes are there already */
+    bool own;        /* the memory goes with us */
     struct model m;
     struct piece *pieces;
     size_t n, cap;
@@ -45,8 +49,8 @@ static struct piece *add(struct upload *u, const void *host, size_t bytes)
         u->pieces = grown;
         u->cap = cap;
     }
-    u->pieces[u->n] = (struct piece){.host = host, .bytes = bytes};
-    u->bytes += bytes;
+    u->pieces[u->n] = (struct piece){.host = host, .dev = u->plan ? NULL : u->memory + u->bytes};
+    u->bytes += (bytes + ALIGN - 1) / ALIGN * ALIGN;
     return &u->pieces[u->n++];
 }
 
@@ -59,11 +63,8 @@ static int vector(struct upload *u, const float **v, int64_t n)
     if (!p) {
         if (!(p = add(u, *v, bytes)))
             return -1;
-        if (!u->plan) {
-            if (be_alloc(u->be, &p->dev, bytes, u->err) < 0)
-                return -1;
+        if (!u->plan && !u->whole)
             be_write(u->be, p->dev, *v, bytes);
-        }
     }
     *v = p->dev;
     return 0;
@@ -72,11 +73,10 @@ static int vector(struct upload *u, const float **v, int64_t n)
 static int move(struct upload *u, struct piece *p, const struct be_weight *host, int n)
 {
     struct be_weight dev;
-    if (u->plan)
+    if (u->plan || u->whole)
         return 0;
-    if (be_upload(u->be, &dev, host, n, u->err) < 0)
+    if (be_upload_to(u->be, &dev, p->dev, host, n, u->err) < 0)
         return -1;
-    p->dev = (void *)(uintptr_t)dev.data;
     u->done += ggml_row_bytes(host->type, (uint64_t)host->n_in) * (uint64_t)host->n_out * (uint64_t)n;
     if (u->progress)
         u->progress(u->arg, u->done, u->m.bytes);
@@ -90,6 +90,8 @@ static int weights(struct upload *u, struct be_weight *w, const struct be_weight
         return 0;
     const void *data = host->data;
     struct piece *p = find(u, data);
+    if (!p && u->plan && be_readable(u->be, host, u->err) < 0)
+        return -1;
     if (!p && (!(p = add(u, data, be_weight_bytes(u->be, host, n))) || move(u, p, host, n) < 0))
         return -1;
     w->data = p->dev;
@@ -215,15 +217,31 @@ static int take(struct upload *u, const struct model *m)
     return 0;
 }
 
-int upload_new(struct upload **out, const struct model *m, struct be *be, upload_progress *progress,
-               void *arg, struct vt_err *err)
+/* Planned first: a type that the device cannot read is told before memory is asked for. */
+static int own_memory(struct upload *u, const struct model *m)
+{
+    void *memory;
+    uint64_t bytes;
+    if (upload_plan(m, u->be, &bytes, u->err) < 0 || be_alloc(u->be, &memory, bytes, u->err) < 0)
+        return -1;
+    u->memory = memory;
+    u->own = true;
+    return 0;
+}
+
+int upload_new(struct upload **out, const struct model *m, struct be *be, const struct upload_place *at,
+               upload_progress *progress, void *arg, struct vt_err *err)
 {
     *out = NULL;
     struct upload *u = calloc(1, sizeof *u);
     if (!u)
         return vt_fail(err, VT_E_NOMEM, "out of memory for the upload");
     *u = (struct upload){.be = be, .progress = progress, .arg = arg, .err = err};
-    if (take(u, m) < 0 || be_sync(be, err) < 0) {
+    if (at && at->memory) {
+        u->memory = at->memory;
+        u->whole = at->whole;
+    }
+    if ((!u->memory && own_memory(u, m) < 0) || take(u, m) < 0 || be_sync(be, err) < 0) {
         upload_free(u);
         return -1;
     }
@@ -235,8 +253,8 @@ void upload_free(struct upload *u)
 {
     if (!u)
         return;
-    for (size_t i = 0; !u->plan && i < u->n; i++)
-        be_release(u->be, u->pieces[i].dev, u->pieces[i].bytes);
+    if (u->own)
+        be_release(u->be, u->memory, u->bytes);
     for (int i = 0; u->m.layers && i < u->m.n_layer; i++)
         free((void *)(uintptr_t)u->m.layers[i].ffn.experts);
     for (int i = 0; u->m.drafts && i < u->m.n_drafts; i++)
@@ -257,16 +275,25 @@ uint64_t upload_bytes(const struct upload *u)
     return u->bytes;
 }
 
-uint64_t upload_plan(const struct model *m, struct be *be)
+int upload_seal(const struct upload *u, uint64_t *out, struct vt_err *err)
 {
-    struct vt_err err;
+    void *seal;
+    if (be_alloc(u->be, &seal, sizeof *out, err) < 0)
+        return -1;
+    be_seal(u->be, seal, u->memory, u->bytes, u->bytes);
+    int rc = be_read(u->be, out, seal, sizeof *out, err);
+    be_release(u->be, seal, sizeof *out);
+    return rc;
+}
+
+int upload_plan(const struct model *m, struct be *be, uint64_t *bytes, struct vt_err *err)
+{
     struct upload *u = calloc(1, sizeof *u);
-    uint64_t bytes = 0;
-    if (u) {
-        *u = (struct upload){.be = be, .plan = true, .err = &err};
-        if (take(u, m) == 0)
-            bytes = u->bytes;
-    }
+    if (!u)
+        return vt_fail(err, VT_E_NOMEM, "out of memory for the plan of the weights");
+    *u = (struct upload){.be = be, .plan = true, .err = err};
+    int rc = take(u, m);
+    *bytes = u->bytes;
     upload_free(u);
-    return bytes;
+    return rc;
 }

@@ -1,10 +1,21 @@
 #include "internal.h"
 
+#include "build_id.h"
+#include "hash.h"
+#include "ledger.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { PHASE_WEIGHTS = 1, PHASE_KV = 2 };
+
+#define VAULT_WAIT_MS 500 /* for an answer that comes in a millisecond */
+
+struct claim {
+    struct eng *e;
+    const struct eng_config *config;
+};
 
 static void progress(const struct eng_config *c, unsigned phase, uint64_t done, uint64_t total)
 {
@@ -81,6 +92,18 @@ static int load_model(struct eng *e, const struct eng_config *c, struct vt_err *
     return make_constraints(e, err);
 }
 
+/* The layout, once for each backend. */
+static int describe(struct eng *e, struct vt_err *err)
+{
+    struct eng_facts *f = &e->facts;
+    free(e->layout);
+    e->layout = NULL;
+    if (layout_describe(e, &e->layout, &f->layout_len, f->layout_fp, f->payload, err) < 0)
+        return -1;
+    f->layout = e->layout;
+    return 0;
+}
+
 static uint32_t canary_pages(const struct eng *e)
 {
     return (e->ubatch + BE_PAGE - 1) / BE_PAGE;
@@ -110,9 +133,10 @@ static uint32_t n_wpages(const struct eng *e, const struct eng_config *c)
     return need < most ? need : most;
 }
 
-static int make_pool(struct eng *e, const struct eng_config *c, struct vt_err *err)
+static void shapes(const struct eng *e, const struct eng_config *c, struct kv_shape *all,
+                   struct kv_shape *window)
 {
-    return fw_pools(&e->kv, &e->win, e->model, e->be, false, n_pages(e, c), n_wpages(e, c), n_snaps(c), err);
+    fw_pool_shapes(all, window, e->model, e->be, false, n_pages(e, c), n_wpages(e, c), n_snaps(c));
 }
 
 static int make_slots(struct eng *e, const struct eng_config *c, struct vt_err *err)
@@ -157,15 +181,122 @@ static int make_batch(struct eng *e, struct vt_err *err)
 
 static uint64_t kv_planned(const struct eng *e, const struct eng_config *c)
 {
-    const struct model *m = e->model;
-    return n_pages(e, c) * kv_geo_bytes(m->attn_geo, m->n_attn) +
-           n_wpages(e, c) * kv_geo_bytes(m->window_geo, m->n_window) +
-           n_snaps(c) * m->state_floats * sizeof(float);
+    struct kv_shape all, window;
+    shapes(e, c, &all, &window);
+    return kv_pool_bytes(&all) + (window.n_attn > 0 ? kv_pool_bytes(&window) : 0);
 }
 
 static uint64_t states_bytes(const struct eng *e)
 {
     return (uint64_t)(e->n_slots + 1) * e->model->state_floats * sizeof(float);
+}
+
+/* ---- memory that outlives the process ---- */
+
+/* Pieces after that of the weights, which is the first one on a device and not there on this processor. */
+enum { KEPT_KV, KEPT_KV_LEDGER, KEPT_WINDOW, KEPT_WINDOW_LEDGER, KEPT_N };
+
+/* What is in the weights' piece, and in the others: nothing that this build did not put there for this file on this device. */
+static int piece_key(const struct eng *e, const char *what, const struct resident *r, const uint8_t *of,
+                     size_t n, uint8_t key[KEEP_KEY])
+{
+    struct vt_sha256 *h = vt_sha256_new();
+    if (!h)
+        return -1;
+    vt_sha256_add(h, what, strlen(what) + 1);
+    vt_sha256_add(h, VT_BUILD_ID, sizeof VT_BUILD_ID);
+    vt_sha256_add(h, r->gpu.uuid, sizeof r->gpu.uuid);
+    vt_sha256_add(h, of, n);
+    vt_sha256_end(h, key);
+    vt_sha256_free(h);
+    return 0;
+}
+
+static void want(struct keep_want *w, const char *name, bool device, const uint8_t key[KEEP_KEY],
+                 uint64_t bytes)
+{
+    *w = (struct keep_want){.name = name, .device = device, .bytes = bytes};
+    memcpy(w->key, key, KEEP_KEY);
+}
+
+/* Asks the vault for what this engine needs. Without an answer the engine goes without. */
+static void claim(void *arg, const struct resident *r, uint64_t weights)
+{
+    struct claim *c = arg;
+    struct eng *e = c->e;
+    struct keep_want w[KEEP_MAX];
+    uint8_t wkey[KEEP_KEY], key[KEEP_KEY];
+    struct kv_shape all, window;
+    struct vt_err err;
+    unsigned n = 0;
+    e->be = r->be;
+    e->first_kept = weights > 0;
+    if (describe(e, &err) < 0 ||
+        piece_key(e, "weights", r, e->facts.payload, sizeof e->facts.payload, wkey) < 0 ||
+        piece_key(e, "kv", r, e->facts.layout_fp, sizeof e->facts.layout_fp, key) < 0)
+        return;
+    shapes(e, c->config, &all, &window);
+    if (weights > 0)
+        want(&w[n++], "weights", true, wkey, weights);
+    want(&w[n++], "kv", true, key, kv_pool_bytes(&all));
+    want(&w[n++], "kv.ledger", false, key, kv_ledger_bytes(all.n_pages));
+    if (window.n_attn > 0) {
+        want(&w[n++], "window", true, key, kv_pool_bytes(&window));
+        want(&w[n++], "window.ledger", false, key, kv_ledger_bytes(window.n_pages));
+    }
+    keep_claim(c->config->keep, w, n, VAULT_WAIT_MS, &err);
+}
+
+/* The pool's memory and ledger; both of the engine before, or both empty. */
+static int keep_pool(struct eng *e, unsigned first, struct kv_shape *s, struct vt_err *err)
+{
+    struct keep *k = e->keep;
+    void *ledger;
+    bool old_memory, old_ledger;
+    uint64_t seal;
+    if (!k)
+        return 0;
+    first += e->first_kept;
+    if (keep_map(k, first, e->be, &s->memory, &old_memory, &seal, err) < 0)
+        return err->code == VT_E_CAPABILITY ? 0 : -1;
+    if (keep_map(k, first + 1, e->be, &ledger, &old_ledger, &seal, err) < 0)
+        return -1;
+    s->ledger = ledger;
+    if (!old_memory || !old_ledger)
+        memset(s->ledger, 0, sizeof *s->ledger);
+    return 0;
+}
+
+static void kept_pool(struct eng *e, unsigned first, const struct kv_shape *s)
+{
+    if (!s->ledger)
+        return;
+    first += e->first_kept;
+    keep_whole(e->keep, first, 0);
+    keep_whole(e->keep, first + 1, 0);
+}
+
+static int make_pool(struct eng *e, const struct eng_config *c, struct vt_err *err)
+{
+    struct kv_shape all, window;
+    shapes(e, c, &all, &window);
+    if (keep_pool(e, KEPT_KV, &all, err) < 0 || kv_new(&e->kv, &all, err) < 0)
+        return -1;
+    kept_pool(e, KEPT_KV, &all);
+    if (window.n_attn == 0)
+        return 0;
+    if (keep_pool(e, KEPT_WINDOW, &window, err) < 0 || kv_new(&e->win, &window, err) < 0)
+        return -1;
+    kept_pool(e, KEPT_WINDOW, &window);
+    return 0;
+}
+
+static int make_pools(struct eng *e, const struct eng_config *c, struct vt_err *err)
+{
+    uint64_t start = vt_mono(&e->clock);
+    int rc = make_pool(e, c, err);
+    e->facts.pools_us = vt_mono(&e->clock) - start;
+    return rc;
 }
 
 static void uploaded(void *arg, uint64_t done, uint64_t total)
@@ -176,6 +307,7 @@ static void uploaded(void *arg, uint64_t done, uint64_t total)
 static int make_resident(struct eng *e, const struct eng_config *c, struct vt_err *err)
 {
     int64_t rows = (int64_t)c->slots + e->ubatch;
+    struct claim by = {.e = e, .config = c};
     struct resident_config r = {
         .device = c->device ? c->device : "cpu",
         .threads = c->threads,
@@ -184,9 +316,15 @@ static int make_resident(struct eng *e, const struct eng_config *c, struct vt_er
                 fw_plan(e->model, rows, c->slots + SCORE_ROWS),
         .progress = uploaded,
         .arg = (void *)(uintptr_t)c,
+        .keep = c->keep,
+        .claim = claim,
+        .claim_arg = &by,
     };
-    if (resident_open(&e->resident, e->model, &r, err) < 0)
+    e->keep = c->keep;
+    if (resident_open(&e->resident, e->model, &r, err) < 0) {
+        e->be = NULL;
         return -1;
+    }
     e->be = e->resident.be;
     e->pool = e->resident.pool;
     if (!e->resident.up) /* an upload has read them all */
@@ -198,6 +336,11 @@ static int make_facts(struct eng *e, const struct eng_config *c, struct vt_err *
 {
     const struct model *m = e->model;
     struct eng_facts *f = &e->facts;
+    struct kv_stats kv;
+    if (!e->layout && describe(e, err) < 0)
+        return -1;
+    const struct eng_facts known = *f;
+    kv_stats(e->kv, &kv);
     *f = (struct eng_facts){
         .n_vocab = (uint32_t)m->n_vocab,
         .n_layer = (uint32_t)m->n_layer,
@@ -230,9 +373,18 @@ static int make_facts(struct eng *e, const struct eng_config *c, struct vt_err *
     snprintf(f->gpu_uuid, sizeof f->gpu_uuid, "%s", e->resident.gpu.uuid);
     f->gpu_free = e->resident.gpu.free;
     f->numerics = NUMERICS;
-    if (layout_describe(e, &e->layout, &f->layout_len, f->layout_fp, f->payload, err) < 0)
-        return -1;
-    f->layout = e->layout;
+    f->vault = e->keep && keep_connected(e->keep);
+    f->weights_kept = e->resident.kept;
+    f->kv_kept = kv.taken;
+    f->kv_spoilt = kv.spoilt;
+    f->device_us = e->resident.device_us;
+    f->weights_us = e->resident.weights_us;
+    f->model_us = known.model_us;
+    f->pools_us = known.pools_us;
+    f->layout = known.layout;
+    f->layout_len = known.layout_len;
+    memcpy(f->layout_fp, known.layout_fp, sizeof f->layout_fp);
+    memcpy(f->payload, known.payload, sizeof f->payload);
     return 0;
 }
 
@@ -265,6 +417,8 @@ static void engine_free(struct eng *e)
     fw_free(e->fw);
     kv_free(e->kv);
     kv_free(e->win);
+    if (e->keep && e->be)
+        keep_release(e->keep, e->be);
     resident_close(&e->resident);
     tok_free(e->tok);
     model_free(e->model);
@@ -286,8 +440,11 @@ static int engine_load(struct eng **out, const struct eng_config *c, const struc
     e->window = c->ctx_tokens;
     e->ubatch = c->ubatch;
     pulse_set(e, ENG_OP_LOAD);
-    if (load_model(e, c, err) < 0 || make_resident(e, c, err) < 0 || make_pool(e, c, err) < 0 ||
-        make_slots(e, c, err) < 0 || make_batch(e, err) < 0 || make_facts(e, c, err) < 0) {
+    uint64_t start = vt_mono(&e->clock);
+    int rc = load_model(e, c, err);
+    e->facts.model_us = vt_mono(&e->clock) - start;
+    if (rc < 0 || make_resident(e, c, err) < 0 || make_pools(e, c, err) < 0 || make_slots(e, c, err) < 0 ||
+        make_batch(e, err) < 0 || make_facts(e, c, err) < 0) {
         engine_free(e);
         return -1;
     }

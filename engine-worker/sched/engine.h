@@ -112,6 +112,9 @@ struct eng_facts {
     char device[16];                               /* "cpu", "gpu:0" */
     char device_note[256], gpu[128], gpu_uuid[40]; /* empty when there is nothing to tell */
     uint64_t gpu_free;                             /* before the load */
+    bool vault, weights_kept;    /* memory is held by a vault; the weights were there already */
+    uint32_t kv_kept, kv_spoilt; /* pages that were taken over, and that failed their seal */
+    uint64_t model_us, device_us, weights_us, pools_us; /* parts of the load */
     int threads;
     uint64_t weights_planned, weights_measured, kv_planned, kv_measured, work_planned, work_measured;
     const uint8_t *layout; /* canonical msgpack of the layout descriptor; owned by the core */
@@ -160,6 +163,7 @@ struct eng_pulse {
 };
 
 struct eng;
+struct keep;
 
 struct eng_config {
     const char *model_path;
@@ -168,6 +172,7 @@ struct eng_config {
     int simd;           /* enum be_simd or -1 */
     const char *device; /* resident.h: "auto", "cpu", "gpu:0" */
     uint32_t rec_snapshots;
+    struct keep *keep; /* memory that outlives the engine (keep.h), borrowed; NULL: none */
     /* Load progress, called from the loading thread. */
     void (*progress)(void *arg, unsigned phase, uint64_t done, uint64_t total);
     void *progress_arg;

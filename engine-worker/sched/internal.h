@@ -98,6 +98,8 @@ struct eng {
     struct resident resident;
     struct be_pool *pool; /* of resident, as is be */
     struct be *be;
+    struct keep *keep;   /* borrowed; NULL: nothing outlives us */
+    unsigned first_kept; /* of the pools, among its pieces */
     struct kv *kv, *win; /* win: of the layers with a window; NULL: none */
     struct fw *fw;
     struct constraints *constraints; /* the compute thread's, and of `aside` while a batch is computed */

@@ -127,6 +127,19 @@ static void put_facts(struct vt_enc *e, const struct eng_facts *f)
     }
 }
 
+/* Parts of the way to READY, in the log; the times are ends of parts that follow each other. */
+void report_load(struct worker *w)
+{
+    const struct eng_facts *f = compute_facts(w->compute);
+    vt_log(w->log, VT_LOG_NOTICE,
+           "loaded: process %.0f ms, model file %.0f ms, device %.0f ms, weights %.0f ms (%s), KV %.0f ms "
+           "(%u pages kept, "
+           "%u spoilt), %s",
+           (double)w->process_us / 1e3, (double)f->model_us / 1e3, (double)f->device_us / 1e3,
+           (double)f->weights_us / 1e3, f->weights_kept ? "kept" : "loaded", (double)f->pools_us / 1e3,
+           f->kv_kept, f->kv_spoilt, f->vault ? "a vault holds it" : "no vault");
+}
+
 void report_ready(struct worker *w)
 {
     const struct eng_facts *f = compute_facts(w->compute);

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define TICK_US       VT_MS(50)
@@ -150,9 +151,14 @@ static void store_link_to_checkpoint(struct worker *w, void *bulk, size_t bytes)
 
 static void loaded(struct worker *w)
 {
+    const struct eng_facts *f = compute_facts(w->compute);
     if (w->drain.verb != 0)
         return;
-    if (checkpoint_linked(w->checkpoint))
+    report_load(w);
+    /* What the engine before had is here: nothing is read from the disk, and a prompt that is not here asks for itself. */
+    if (f->kv_kept > 0)
+        start_selftest(w);
+    else if (checkpoint_linked(w->checkpoint))
         start_restore(w);
     else
         enter(w, W_WAIT_STORE); /* its link is on the way, or it is down */
@@ -283,6 +289,8 @@ static int on_tick(sd_event_source *src, uint64_t usec, void *arg)
         w->second_at = now;
         requests_tick(w->requests);
         report_counters(w);
+        if (w->keep != NULL && keep_tend(w->keep))
+            vt_log(w->log, VT_LOG_NOTICE, "a new vault holds this engine's memory");
     }
     worker_pump(w);
     return 0;
@@ -304,8 +312,23 @@ static int simd_of(const char *name, struct vt_err *err)
     return -2;
 }
 
+/* The vault of engine0 is vault0; it listens beside the lifeline. */
+static int make_keep(struct worker *w, struct vt_err *err)
+{
+    char path[108];
+    const char *slash = strrchr(w->args.lifeline, '/'),
+               *number = w->args.name + strcspn(w->args.name, "0123456789");
+    if (!w->needs_model || strcmp(vt_config_str(w->cfg, VT_CFG_ENGINE_VAULT), "on") != 0)
+        return 0;
+    snprintf(path, sizeof path, "%.*s/v.vault%.8s", slash != NULL ? (int)(slash - w->args.lifeline) : 0,
+             w->args.lifeline, number);
+    return keep_new(&w->keep, path, err);
+}
+
 static int start_load(struct worker *w, struct vt_err *err)
 {
+    if (make_keep(w, err) < 0)
+        return -1;
     struct compute_opts o = {
         .ops = w->ops,
         .cfg = {.model_path = vt_config_str(w->cfg, VT_CFG_MODEL_PATH),
@@ -316,6 +339,7 @@ static int start_load(struct worker *w, struct vt_err *err)
                 .simd = simd_of(vt_config_str(w->cfg, VT_CFG_ENGINE_SIMD), err),
                 .device = vt_config_str(w->cfg, VT_CFG_ENGINE_DEVICE),
                 .rec_snapshots = (uint32_t)vt_config_int(w->cfg, VT_CFG_ENGINE_REC_SNAPSHOTS),
+                .keep = w->keep,
                 .extra = w->args.extra},
         .canary_us = VT_SEC((uint64_t)vt_config_int(w->cfg, VT_CFG_ENGINE_CANARY_S)),
         .clock = &w->clock,
@@ -331,11 +355,32 @@ static int start_load(struct worker *w, struct vt_err *err)
                : 0;
 }
 
+/* Since this process was forked, to the kernel's tick of 10 ms. */
+static uint64_t since_start(void)
+{
+    unsigned long long ticks = 0;
+    struct timespec now;
+    char text[1024];
+    FILE *f = fopen("/proc/self/stat", "re");
+    const char *at = f != NULL && fgets(text, sizeof text, f) != NULL ? strrchr(text, ')') : NULL;
+    if (f != NULL)
+        fclose(f);
+    if (at == NULL ||
+        sscanf(at, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+               &ticks) != 1 ||
+        clock_gettime(CLOCK_BOOTTIME, &now) < 0)
+        return 0;
+    uint64_t us = (uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000u;
+    uint64_t start = ticks * 1000000u / (uint64_t)sysconf(_SC_CLK_TCK);
+    return us > start ? us - start : 0;
+}
+
 static void on_welcome(void *arg, const uint8_t instance[16])
 {
     struct worker *w = arg;
     struct vt_err err;
     enter(w, W_LOADING);
+    w->process_us = since_start();
     vt_child_phase(w->child, VT_PHASE_WEIGHTS, 0, 0, NULL);
     if (start_load(w, &err) < 0)
         worker_fatal(w, &err);
@@ -491,6 +536,7 @@ static void stop(struct worker *w, int code)
     vt_log_free(w->log);
     if (!ended)
         _exit(code); /* a step that does not end; its memory must stay */
+    keep_free(w->keep);
     sd_event_unref(w->ev);
     vt_config_free(w->cfg);
 }

@@ -3,6 +3,7 @@
 #define WORKER_WORKER_PRIV_H
 
 #include "checkpoint.h"
+#include "keep.h"
 #include "requests.h"
 #include "worker.h"
 
@@ -27,6 +28,7 @@ struct worker {
     struct worker_faults faults;
     bool needs_model;
 
+    struct keep *keep; /* NULL: no vault is wanted */
     struct compute *compute;
     struct requests *requests;
     struct checkpoint *checkpoint;
@@ -37,6 +39,7 @@ struct worker {
     unsigned level; /* memory pressure */
     bool quiesced;
     struct drain drain;
+    uint64_t process_us; /* from fork to WELCOME */
     uint64_t state_since, second_at, phase_at, stuck_since, stuck_sent, canary_id;
     bool canary_asked;
     int exit_code;
@@ -48,6 +51,7 @@ struct worker {
 };
 
 /* report.c */
+void report_load(struct worker *w);
 void report_ready(struct worker *w);
 void report_counters(struct worker *w);
 void report_slots(struct worker *w, uint64_t id);

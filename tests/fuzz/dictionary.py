@@ -46,7 +46,7 @@ WORDS = {
 
 
 def main():
-    for name, words in [('frame', frames())] + list(WORDS.items()):
+    for name, words in [('frame', frames()), ('vault', frames())] + list(WORDS.items()):
         text = ''.join(quote(w) + '\n' for w in words)
         with open(os.path.join(sys.argv[1], 'fuzz_%s.dict' % name), 'w') as f:
             f.write(text)
