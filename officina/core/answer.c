@@ -221,7 +221,7 @@ void answer_close(struct model *m, bool partial)
 }
 
 /* What arrived will not be part of the conversation: it stays readable, the model does not see it. */
-static void discard(struct model *m)
+void answer_discard(struct model *m)
 {
     struct reply *a = &m->core->answer;
     answer_close(m, true);
@@ -269,7 +269,7 @@ static int broken(struct model *m, const struct event *e, struct effects *fx)
 {
     struct core *c = m->core;
     struct reply *a = &c->answer;
-    if (e->m == 0 && a->done && strcmp(a->finish, "error") != 0)
+    if (e->n == 200 && e->m == 0 && a->done && strcmp(a->finish, "error") != 0)
         return 0;
     bool open_call = a->n_calls != 0;
     const char *words = strcmp(a->finish, "error") == 0 && m->status_text != NULL ? m->status_text
@@ -278,7 +278,7 @@ static int broken(struct model *m, const struct event *e, struct effects *fx)
     if (!a->visible || open_call) {
         bool again = !c->retry_broken;
         char *why = mem_dup(words);
-        discard(m);
+        answer_discard(m);
         c->retry_broken = true;
         if (again) {
             notice(m, NOTICE_TROUBLE, "The answer broke off (%s); it is asked for once more.", why);

@@ -197,7 +197,7 @@ static void stream_end(struct model *m, const struct event *e, struct effects *f
         engine_lost(m, fx);
         return;
     }
-    if (e->n != 200) {
+    if (e->n != 200 && !c->answer.any) {
         refused(m, e, fx);
         return;
     }

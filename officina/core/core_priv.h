@@ -149,6 +149,9 @@ void answer_end(struct model *m, const struct event *e, struct effects *fx);
 /* Marks what arrived as ended; partial: it broke off. */
 void answer_close(struct model *m, bool partial);
 
+/* What arrived will not be part of the conversation: it stays readable, the model does not see it. */
+void answer_discard(struct model *m);
+
 /* ---- calls.c ---- */
 void calls_begin(struct model *m, struct effects *fx);
 void calls_next(struct model *m, struct effects *fx);

@@ -266,6 +266,7 @@ void turn_fail(struct model *m, int exit, const char *status, const char *words,
     m->status = strcmp(status, "context_full") == 0  ? ST_FULL
                 : strcmp(status, "cap_reached") == 0 ? ST_CAP
                                                      : ST_ERROR;
+    calls_close(m, "the turn failed", fx);
     notice(m, NOTICE_TROUBLE, "%s", copy);
     free(copy);
     turn_end(m, TURN_FAILED, fx);
@@ -284,6 +285,7 @@ void turn_stop(struct model *m, struct effects *fx)
     m->gauges.read = m->gauges.read_of = UNKNOWN;
     if (c->purpose == FOR_DISTIL && c->phase == PH_STREAM) {
         c->phase = PH_IDLE;
+        answer_discard(m);
         notice(m, NOTICE_INFO, "Distilling was put off.");
         if (turn_now(m) == NULL)
             return;

@@ -142,6 +142,8 @@ void wire_update(struct model *m)
     struct core *c = m->core;
     struct text note = {0};
     size_t first_new = c->n_units, i = c->covered, note_at = m->n_items;
+    if (c->phase == PH_STREAM || c->phase == PH_CALLS)
+        return; /* an answer without its results is no message yet */
     while (i < m->n_items) {
         struct item *it = &m->items[i];
         if (it->live && it->kind == ITEM_NOTE) {
