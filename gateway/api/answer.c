@@ -42,12 +42,12 @@ static void on_whole(void *arg)
         calls_whole(&c->calls);
 }
 
-/* A call that the limit has cut stays as it is, and the client is told of the limit. Any other that a client has begun to read,
- * or that was demanded, cannot become text: the answer fails. */
+/* A call that the limit or a stop string has cut stays as it is, and the client is told why. Any other that a client has begun to
+ * read, or that was demanded, cannot become text: the answer fails. */
 static void on_broken(void *arg, const char *raw, size_t n)
 {
     struct choice *c = arg;
-    if (c->oom || (c->over && c->why == JOB_LENGTH))
+    if (c->oom || (c->over && c->why != JOB_EOS))
         return;
     if (!c->a->o.forced && calls_undo(&c->calls))
         buf_add(&c->content, raw, n);
@@ -140,7 +140,7 @@ static void count_end(struct answer *a)
     uint64_t now = vt_mono(&a->gw->clock);
     const struct choice *c = &a->choices[0];
     enum stats_end end = c->why == JOB_LENGTH         ? END_LENGTH
-                         : calls_any_whole(&c->calls) ? END_TOOL_CALLS
+                         : calls_are_whole(&c->calls) ? END_TOOL_CALLS
                                                       : END_STOP;
     s->ended[end]++;
     hist_add(&s->duration, (double)(now - a->start_us) / 1e6);
@@ -271,7 +271,7 @@ static void close_text(struct choice *c)
         let_through(c, &through);
     }
     if (c->parse)
-        scanner_end(&c->scan, c->why == JOB_LENGTH);
+        scanner_end(&c->scan, c->why != JOB_EOS);
     c->oom |= text.failed || through.failed;
     buf_fini(&text);
     buf_fini(&through);

@@ -72,9 +72,9 @@ bool calls_undo(struct calls *c)
     return true;
 }
 
-bool calls_any_whole(const struct calls *c)
+bool calls_are_whole(const struct calls *c)
 {
-    return c->n > 0 && c->v[0].whole;
+    return c->n > 0 && c->v[c->n - 1].whole;
 }
 
 json_t *calls_json(const struct calls *c)

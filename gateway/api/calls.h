@@ -28,7 +28,8 @@ int calls_args(struct calls *c, const char *text, size_t n);
 void calls_whole(struct calls *c);
 /* Takes the last call back when nothing of it has been handed out: true. */
 bool calls_undo(struct calls *c);
-bool calls_any_whole(const struct calls *c);
+/* There are some, and the last one, too, has come to its end. */
+bool calls_are_whole(const struct calls *c);
 /* The calls as a message's tool_calls. */
 json_t *calls_json(const struct calls *c);
 

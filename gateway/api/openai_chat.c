@@ -36,7 +36,7 @@ static const char *reason(const struct choice *c)
 {
     if (c->why == JOB_LENGTH)
         return "length";
-    return calls_any_whole(&c->calls) ? "tool_calls" : "stop";
+    return calls_are_whole(&c->calls) ? "tool_calls" : "stop";
 }
 
 static bool legacy(const struct answer *a)

@@ -142,6 +142,27 @@ def test_forced_call_that_the_limit_cuts(real, streaming):
     assert seen and n > 5, 'the limit fell nowhere inside of the call'
 
 
+@pytest.mark.parametrize('streaming', [False, True], ids=['plain', 'stream'])
+@pytest.mark.parametrize('stop', ['"city', 'ity":', 'get_', '{"', '}'])
+def test_forced_call_that_a_stop_string_cuts(real, streaming, stop):
+    """What the client asked to be cut is cut, and it is told so: the beginning of a call, and no word of a whole one."""
+    body = dict(messages=ASK, tools=TOOLS, tool_choice={'type': 'function', 'function': {'name': 'get_weather'}}, temperature=0,
+                parallel_tool_calls=False, max_tokens=200, enable_thinking=False, stop=[stop])
+    if streaming:
+        s = stream.Stream(real.port, '/v1/chat/completions', body).run()
+        assert stream.check_transcript(s, ('normal',)) == 'normal'
+        calls = [t['function'] for e in s.json_events() for c in e['choices'] for t in c['delta'].get('tool_calls', [])]
+        content, arguments, finish = s.text, ''.join(f['arguments'] for f in calls), s.finish
+    else:
+        r = stream.post(real.port, '/v1/chat/completions', body)
+        assert r.status == 200, r.raw
+        c = r.json()['choices'][0]
+        calls = [t['function'] for t in c['message'].get('tool_calls', [])]
+        content, arguments, finish = c['message']['content'] or '', ''.join(f['arguments'] for f in calls), c['finish_reason']
+    assert content == '' and finish == 'stop' and stop not in arguments
+    assert arguments == '' or arguments.startswith('{')
+
+
 def test_function_that_nobody_offered(real):
     with scripted(real, '<tool_call>\n{"name": "rm_rf", "arguments": {"path": "/"}}\n</tool_call>') as app:
         plain = client_of(app).chat.completions.create(model='x', messages=ASK, tools=TOOLS).choices[0]
