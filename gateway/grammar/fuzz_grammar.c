@@ -37,7 +37,7 @@ static void follow(const uint8_t *bytes, size_t n, const uint8_t *text, size_t l
             set = matcher_step(m, set, text[i]);
             if (set == MATCHER_ERROR)
                 break;
-            if (matcher_normal(m, set, 8) == MATCHER_ERROR)
+            if (matcher_normal(m, set, 0, 8) == MATCHER_ERROR)
                 break;
         }
         matcher_free(m);

@@ -303,3 +303,91 @@ void number_decimals(struct grammar *g, uint32_t from, uint32_t to, struct numbe
         positive(g, minus, to, hi_negative ? &b : &above_zero, &a);
     }
 }
+
+/* ---- multiples of a fraction ---- */
+
+struct grid {
+    struct grammar *g;
+    uint32_t m, per_unit; /* steps of a unit */
+    unsigned places;
+};
+
+/* Behind the point: a..b steps, a state for each beginning of their digits. What is left out at the end is zeros. */
+static void grid_digits(const struct grid *d, uint32_t point, uint32_t to, uint32_t a, uint32_t b)
+{
+    enum { MOST = 1000 };
+    uint32_t *states = calloc(2 * MOST, sizeof *states), *next = states + MOST; /* by digits so far, + 1 */
+    uint32_t unit = d->m * d->per_unit;
+    if (!states) {
+        build_fail(d->g, "out of memory");
+        return;
+    }
+    states[0] = point + 1;
+    for (unsigned place = 0, scale = unit; place < d->places && !build_failed(d->g); place++) {
+        scale /= 10; /* of the digit at this place */
+        memset(next, 0, MOST * sizeof *next);
+        for (uint32_t j = a; j <= b; j++) {
+            uint32_t digits = j * d->m / scale, *at = &next[digits];
+            if (!*at) {
+                *at = build_state(d->g) + 1;
+                build_bytes(d->g, states[digits / 10] - 1, *at - 1, (uint8_t)('0' + digits % 10),
+                            (uint8_t)('0' + digits % 10));
+            }
+            if (digits * scale == j * d->m)
+                build_empty(d->g, *at - 1, to);
+        }
+        memcpy(states, next, MOST * sizeof *states);
+    }
+    free(states);
+}
+
+static void grid_fraction(const struct grid *d, uint32_t from, uint32_t to, uint32_t a, uint32_t b)
+{
+    uint32_t point = build_state(d->g);
+    if (a == 0)
+        build_empty(d->g, from, to);
+    build_bytes(d->g, from, point, '.', '.');
+    if (a == 0 && b + 1 == d->per_unit && d->m == 1)
+        build_repeat(d->g, point, to, build_json(d->g, RULE_DIGIT), 1, d->places);
+    else
+        grid_digits(d, point, to, a, b);
+}
+
+static void grid_whole(const struct grid *d, uint32_t from, uint32_t to, uint64_t whole, uint32_t a,
+                       uint32_t b)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%llu", (unsigned long long)whole);
+    grid_fraction(d, build_word(d->g, from, text), to, a, b);
+}
+
+/* Without a sign. hi UINT64_MAX: no bound. */
+static void grid_range(const struct grid *d, uint32_t from, uint32_t to, uint64_t lo, uint64_t hi)
+{
+    const uint64_t first = lo / d->per_unit, last = hi == UINT64_MAX ? UINT64_MAX : hi / d->per_unit;
+    const uint32_t a = (uint32_t)(lo % d->per_unit), b = (uint32_t)(hi % d->per_unit), all = d->per_unit - 1;
+    grid_whole(d, from, to, first, a, first == last ? b : all);
+    if (last != UINT64_MAX && last > first)
+        grid_whole(d, from, to, last, 0, b);
+    if (last > first + 1) {
+        uint32_t w = build_state(d->g);
+        natural(d->g, from, w, first + 1, last == UINT64_MAX ? last : last - 1);
+        grid_fraction(d, w, to, 0, all);
+    }
+}
+
+void number_steps(struct grammar *g, uint32_t from, uint32_t to, int64_t lo, int64_t hi, uint32_t m,
+                  unsigned places)
+{
+    struct grid d = {.g = g, .m = m, .per_unit = 1, .places = places};
+    for (unsigned i = 0; i < places; i++)
+        d.per_unit *= 10;
+    d.per_unit /= m;
+    if (hi >= 0)
+        grid_range(&d, from, to, lo > 0 ? (uint64_t)lo : 0, hi == INT64_MAX ? UINT64_MAX : (uint64_t)hi);
+    if (lo < 0) {
+        uint32_t minus = build_state(g);
+        build_bytes(g, from, minus, '-', '-');
+        grid_range(&d, minus, to, hi < 0 ? magnitude(hi) : 1, lo == INT64_MIN ? UINT64_MAX : magnitude(lo));
+    }
+}

@@ -73,7 +73,7 @@ static const struct word {
     {"exclusiveMinimum", TYPE_NUMBER, false},
     {"exclusiveMaximum", TYPE_NUMBER, false},
     {"patternProperties", TYPE_OBJECT, false},
-    {"propertyNames", TYPE_OBJECT, true},
+    {"propertyNames", TYPE_OBJECT, false},
     {"dependentRequired", TYPE_OBJECT, false},
     {"dependentSchemas", TYPE_OBJECT, false},
     {"dependencies", TYPE_OBJECT, false},
@@ -82,7 +82,7 @@ static const struct word {
     {"additionalItems", TYPE_ARRAY, true},
     {"contains", TYPE_ARRAY, false},
     {"minContains", TYPE_ARRAY, false},
-    {"maxContains", TYPE_ARRAY, true},
+    {"maxContains", TYPE_ARRAY, false},
     {"uniqueItems", TYPE_ARRAY, false},
     {"multipleOf", TYPE_NUMBER, false},
     {"not", 0, false},
@@ -172,7 +172,8 @@ unsigned schema_types(struct schema *s, const json_t *schema)
         schema_fail(s, "type must be a string or an array of strings");
     }
     const json_t *multiple = json_object_get(schema, "multipleOf");
-    if (multiple && (types & TYPE_NUMBER))
+    const double of = json_is_number(multiple) ? json_number_value(multiple) : 1;
+    if (multiple && (types & TYPE_NUMBER) && (of <= 0 || of >= 1))
         types = (types & ~(unsigned)TYPE_NUMBER) | TYPE_INTEGER; /* of a whole number */
     return types & TYPE_NUMBER ? types & ~(unsigned)TYPE_INTEGER : types;
 }

@@ -4,10 +4,11 @@
  * maxProperties, items, prefixItems, minItems, maxItems, minLength, maxLength, pattern (regex.h), format (date, time, date-time,
  * duration, uuid, ipv4, email; others say nothing, as the draft has it), minimum, maximum and their exclusive forms, $ref to
  * any place of the same schema (recursion too), anyOf, oneOf whose branches exclude each other provably, allOf by merging, and
- * true and false. Within limits: multipleOf whole numbers up to MULTIPLE_MAX; not, and if/then/else, of words whose opposite can
- * be said (schema_logic.c); dependentRequired, dependentSchemas; contains, minContains 1; uniqueItems where the items are values
- * of an enum of at most UNIQUE_MAX; patternProperties of one pattern, alone. Other words that restrict (propertyNames, unevaluatedItems, ...) are refused
- * by name, words that only describe are skipped.
+ * true and false. Within limits: multipleOf whole numbers up to MULTIPLE_MAX, and fractions of few places that 1 is a multiple
+ * of (0.01, 0.25); not, and if/then/else, of words whose opposite can be said (schema_logic.c); dependentRequired,
+ * dependentSchemas; contains with minContains and maxContains; propertyNames where nothing else names members, or where it lists
+ * them; uniqueItems where the items are values of an enum of at most UNIQUE_MAX; patternProperties of one pattern, alone. Other
+ * words that restrict (unevaluatedItems, ...) are refused by name, words that only describe are skipped.
  *
  * Texts are valid JSON; every text that comes out satisfies the schema, and every value that satisfies it can come out, in this
  * form: members stand in the order of `properties`, then those that only `required` names, then others; numbers have at most 19

@@ -2,6 +2,7 @@
 #include "schema.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_ITEMS = 2048, MAX_COUNTED = 2000 };
@@ -87,39 +88,73 @@ static void close_array(struct array *a, uint32_t to)
 
 /* ---- contains ---- */
 
-/* One row of states without the element that is demanded, one with it; counts above `cap` are not told apart. */
-static void containing(struct array *a, uint32_t at, const json_t *contains)
+struct counted { /* elements that satisfy `contains` */
+    const json_t *schema;
+    uint32_t min, max;
+};
+
+/* What an element may be besides; NULL: it cannot be said. */
+static const json_t *and_also(struct array *a, const json_t *more)
+{
+    return a->items ? schema_merge(a->s, a->items, more) : more;
+}
+
+/* A type that the elements have anyhow is left out of it: not every one has an opposite that can be said. */
+static const json_t *opposite(struct array *a, const json_t *schema)
+{
+    const json_t *type = json_object_get(schema, "type"), *have = json_object_get(a->items, "type");
+    json_t *of = type && have && json_equal((json_t *)type, (json_t *)have) ? json_copy((json_t *)schema)
+                                                                            : json_incref((json_t *)schema);
+    if (of != schema)
+        json_object_del(of, "type");
+    json_t *no = json_pack("{s:o}", "not", of);
+    if (no && json_array_append_new(a->s->made, no) == 0)
+        return no;
+    schema_fail(a->s, "out of memory");
+    return NULL;
+}
+
+/* A state for each number of elements and of those that count, as far as they are told apart. Without a maximum any element may
+ * also not be counted: there is a way to count enough of them exactly when there are enough. */
+static void containing(struct array *a, uint32_t at, const struct counted *k)
 {
     struct grammar *g = a->s->g;
     struct schema *s = a->s;
-    const bool counted = a->max != GRAMMAR_MANY;
-    const uint32_t cap = counted ? a->max : a->min > 1 ? a->min : 1;
-    const json_t *demanded = a->items ? schema_merge(s, a->items, contains) : contains;
-    if (cap > MAX_COUNTED) {
+    const bool whole = a->max != GRAMMAR_MANY, most = k->max != GRAMMAR_MANY;
+    const uint32_t cap = whole ? a->max : a->min > 1 ? a->min : 1, width = (most ? k->max : k->min) + 1;
+    if (cap > MAX_COUNTED || width > MAX_COUNTED || (uint64_t)cap * width > 10 * MAX_COUNTED) {
         schema_fail(s, "contains together with counts above %d is not supported", MAX_COUNTED);
         return;
     }
-    if (!demanded || build_failed(g))
+    const json_t *yes = and_also(a, k->schema), *no = most ? opposite(a, k->schema) : NULL;
+    if (most && no)
+        no = and_also(a, no);
+    if (!yes || (most && !no) || build_failed(g))
         return;
-    const uint32_t any = element(a, 0), one = schema_rule(s, demanded);
-    uint32_t row[2] = {at, 0};
+    const uint32_t one = schema_rule(s, yes), other = most ? schema_rule(s, no) : element(a, 0);
+    uint32_t *row = calloc(2u * width, sizeof *row), *next = row + width;
+    if (!row) {
+        schema_fail(s, "out of memory");
+        return;
+    }
+    row[0] = at;
     for (uint32_t c = 0; c <= cap && !build_failed(g); c++) {
         const bool last = c == cap;
-        uint32_t next[2] = {last ? row[0] : build_state(g), last ? row[1] : build_state(g)};
-        for (int has = 0; has < 2; has++) {
-            if (has && c == 0)
+        for (uint32_t i = 0; i < width; i++)
+            next[i] = last ? row[i] : build_state(g);
+        for (uint32_t i = 0; i < width && (c > 0 || i == 0); i++) {
+            if (i >= k->min && c >= a->min)
+                build_empty(g, row[i], c == 0 ? a->empty : a->full);
+            if (last && whole)
                 continue;
-            if (has && c >= a->min)
-                build_empty(g, row[1], a->full);
-            if (last && counted)
-                continue;
-            const uint32_t begin = c == 0 ? row[has] : behind_comma(a, row[has]);
-            build_call(g, begin, next[has], any);
-            if (!has)
-                build_call(g, begin, next[1], one);
+            const uint32_t begin = c == 0 ? row[i] : behind_comma(a, row[i]);
+            build_call(g, begin, next[i], other);
+            if (i + 1 < width)
+                build_call(g, begin, next[i + 1], one);
         }
-        memcpy(row, next, sizeof row);
+        memcpy(row, next, width * sizeof *row);
     }
+    free(row);
 }
 
 /* ---- uniqueItems ---- */
@@ -188,15 +223,15 @@ static void all_different(struct array *a, uint32_t at)
 /* True when words that need a way of their own have built the array. */
 static bool special(struct array *a, uint32_t at, const json_t *schema)
 {
-    const json_t *unique = json_object_get(schema, "uniqueItems"),
-                 *contains = json_object_get(schema, "contains");
-    uint32_t least = 1;
+    const json_t *unique = json_object_get(schema, "uniqueItems");
+    struct counted k = {json_object_get(schema, "contains"), 1, GRAMMAR_MANY};
     if (unique && !json_is_boolean(unique))
         return schema_fail(a->s, "uniqueItems must be true or false"), true;
-    const int given = schema_count(a->s, schema, "minContains", &least);
-    if (given > 0 && least > 1 && contains)
-        return schema_fail(a->s, "minContains above 1 is not supported"), true;
-    const bool different = json_is_true(unique) && a->max > 1, demands = contains && least > 0;
+    if (schema_count(a->s, schema, "minContains", &k.min) < 0 ||
+        schema_count(a->s, schema, "maxContains", &k.max) < 0)
+        return true;
+    const bool different = json_is_true(unique) && a->max > 1,
+               demands = k.schema && (k.min > 0 || k.max != GRAMMAR_MANY);
     if (!different && !demands)
         return false;
     if (a->n > 0 || (different && demands))
@@ -205,7 +240,7 @@ static bool special(struct array *a, uint32_t at, const json_t *schema)
     else if (different)
         all_different(a, at);
     else
-        containing(a, at, contains);
+        containing(a, at, &k);
     return true;
 }
 

@@ -208,7 +208,8 @@ static json_t *word_both(struct schema *s, const char *key, const json_t *x, con
         if (strcmp(key, smaller[i]) == 0)
             return json_incref((json_t *)(x_more ? y : x));
     }
-    if (strcmp(key, "items") == 0 || strcmp(key, "additionalProperties") == 0)
+    if (strcmp(key, "items") == 0 || strcmp(key, "additionalProperties") == 0 ||
+        strcmp(key, "propertyNames") == 0)
         return both(x, y);
     if (strcmp(key, "anyOf") == 0)
         return branches_both(s, x, y);

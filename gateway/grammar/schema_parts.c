@@ -23,6 +23,7 @@ struct object {
     uint32_t n, n_required;
     const json_t *others; /* schema of other members, NULL: none */
     const char *pattern;  /* that their names must match, NULL: any name */
+    const json_t *names;  /* schema of all names, NULL: any name */
     uint32_t min, max;    /* members */
     uint32_t cap;         /* counts above are not told apart */
     uint32_t other, gap, comma_other;
@@ -173,6 +174,20 @@ static uint32_t other_key(struct object *o)
     return rule;
 }
 
+static uint32_t names_key(struct object *o)
+{
+    json_t *text = json_pack("{s:s}", "type", "string");
+    const json_t *both = NULL;
+    if (text && json_array_append_new(o->s->made, text) == 0)
+        both = schema_merge(o->s, text, o->names);
+    else
+        schema_fail(o->s, "out of memory");
+    size_t was = schema_down(o->s, "propertyNames");
+    const uint32_t rule = both ? schema_rule(o->s, both) : 0;
+    schema_up(o->s, was);
+    return rule;
+}
+
 static uint32_t pattern_key(struct object *o)
 {
     struct grammar *g = o->s->g;
@@ -214,6 +229,7 @@ static void member_rules(struct object *o)
         uint32_t from = build_state(g);
         uint32_t key = build_then(g, from,
                                   o->pattern ? pattern_key(o)
+                                  : o->names ? names_key(o)
                                   : o->n > 0 ? other_key(o)
                                              : build_json(g, RULE_STRING));
         o->other = build_rule(
@@ -306,6 +322,58 @@ static bool read_pattern(struct object *o, const json_t *schema)
     return true;
 }
 
+/* Names that are listed are members like those of `properties`: NULL when they are not, or it was told what is wrong. */
+static const json_t *listed_names(struct schema *s, const json_t *schema, const json_t *names,
+                                  const json_t *others)
+{
+    const json_t *list = json_object_get(names, "enum"), *one = json_object_get(names, "const"), *v;
+    size_t i;
+    if (json_object_size(names) - (json_object_get(names, "type") != NULL) -
+                (json_object_get(names, "title") != NULL) !=
+            1 ||
+        (!json_is_array(list) && !one))
+        return NULL;
+    json_t *members = json_object(), *as = json_copy((json_t *)schema);
+    json_array_foreach((json_t *)list, i, v) if (json_is_string(v))
+        json_object_set(members, json_string_value(v), (json_t *)others);
+    if (json_is_string(one))
+        json_object_set(members, json_string_value(one), (json_t *)others);
+    json_object_del(as, "propertyNames");
+    json_object_set_new(as, "properties", members);
+    json_object_set_new(as, "additionalProperties", json_false());
+    if (as && json_array_append_new(s->made, as) == 0)
+        return as;
+    schema_fail(s, "out of memory");
+    return NULL;
+}
+
+/* propertyNames where no name is written out elsewhere. *as: the object in other words, if it has some. False: told. */
+static bool read_names(struct object *o, const json_t *schema, const json_t **as)
+{
+    static const char *const beside[] = {"properties", "required", "patternProperties"};
+    const json_t *names = json_object_get(schema, "propertyNames"), *ref;
+    if (!names || json_is_true(names) || (json_is_object(names) && json_object_size(names) == 0) ||
+        !o->others)
+        return true;
+    if (!json_is_object(names))
+        return schema_fail(o->s, "propertyNames must be a schema that some name satisfies");
+    for (int i = 0;
+         i < 8 && json_object_size(names) == 1 && json_is_string(ref = json_object_get(names, "$ref")); i++)
+        if (!(names = schema_target(o->s, json_string_value(ref))))
+            return false;
+    for (size_t i = 0; i < 3; i++)
+        if (i != 1 && json_object_size(json_object_get(schema, beside[i])))
+            return schema_fail(o->s, "propertyNames together with %s is not supported", beside[i]);
+    *as = listed_names(o->s, schema, names, o->others);
+    if (*as)
+        return true;
+    if (json_array_size(json_object_get(schema, "required")))
+        return schema_fail(o->s,
+                           "propertyNames together with required is supported where it lists the names");
+    o->names = names;
+    return true;
+}
+
 void schema_object(struct schema *s, uint32_t from, uint32_t to, const json_t *schema)
 {
     struct grammar *g = s->g;
@@ -316,6 +384,13 @@ void schema_object(struct schema *s, uint32_t from, uint32_t to, const json_t *s
     if (json_is_false(o.others))
         o.others = NULL;
     o.gap = build_json(g, RULE_SPACE);
+    const json_t *as = NULL;
+    if (!read_names(&o, schema, &as))
+        return;
+    if (as) {
+        schema_object(s, from, to, as);
+        return;
+    }
     if (read_pattern(&o, schema) && read_members(&o, schema) && read_limits(&o, schema)) {
         uint32_t begin = build_then(g, build_word(g, from, "{"), o.gap), empty = build_state(g),
                  full = build_state(g);

@@ -169,17 +169,42 @@ static bool is_excepted(const json_t *schema, const json_t *v)
     return false;
 }
 
-/* A whole number from 1 on; 1: no multipleOf, 0: wrong, told. */
-static uint32_t multiple(struct schema *s, const json_t *schema)
+/* multipleOf as m / 10^places. m 0: wrong, told; 1 / 1: there is none. */
+struct step {
+    uint32_t m;
+    unsigned places;
+};
+
+static struct step step_of(struct schema *s, const json_t *schema)
 {
     const json_t *v = json_object_get(schema, "multipleOf");
     const double d = json_is_number(v) ? json_number_value(v) : 0;
+    double unit = 1;
     if (!v)
-        return 1;
+        return (struct step){1, 0};
     if (d >= 1 && d <= MULTIPLE_MAX && d == floor(d))
-        return (uint32_t)d;
-    schema_fail(s, "multipleOf is supported for whole numbers from 1 to %d", MULTIPLE_MAX);
-    return 0;
+        return (struct step){(uint32_t)d, 0};
+    for (unsigned places = 1; places <= PLACES_MAX && d > 0 && d < 1; places++) {
+        unit *= 10;
+        const double m = round(d * unit);
+        if (m >= 1 && fabs(d * unit - m) < 1e-9 && fmod(unit, m) == 0)
+            return (struct step){(uint32_t)m, places};
+    }
+    schema_fail(
+        s,
+        "multipleOf is supported for whole numbers from 1 to %d, and for fractions of at most %d places "
+        "that 1 is a multiple of",
+        MULTIPLE_MAX, PLACES_MAX);
+    return (struct step){0, 0};
+}
+
+/* v in steps; what a double adds to it or takes away is taken back. */
+static double in_steps(struct step n, double v)
+{
+    for (unsigned i = 0; i < n.places; i++)
+        v *= 10;
+    v /= n.m;
+    return fabs(v - round(v)) <= 1e-9 * fmax(1, fabs(v)) ? round(v) : v;
 }
 
 /* Whether a listed value satisfies what stands beside the list. */
@@ -190,11 +215,9 @@ static bool fits(struct schema *s, const json_t *schema, const json_t *v)
     if (is_excepted(schema, v))
         return false;
     if (json_is_number(v)) {
-        const uint32_t n = multiple(s, schema);
-        if (n > 1 && fmod(json_number_value(v), n) != 0)
-            return false;
-        if (n == 1 && json_object_get(schema, "multipleOf") &&
-            json_number_value(v) != floor(json_number_value(v)))
+        const struct step n = step_of(s, schema);
+        const double steps = n.m > 0 ? in_steps(n, json_number_value(v)) : 0;
+        if (json_object_get(schema, "multipleOf") && steps != floor(steps))
             return false;
         const json_t *lo = json_object_get(schema, "exclusiveMinimum"),
                      *hi = json_object_get(schema, "exclusiveMaximum");
@@ -431,7 +454,8 @@ static void integers(struct schema *s, uint32_t from, uint32_t to, struct number
                      struct number_bound b, const json_t *schema)
 {
     const double limit = 9e18;
-    const uint32_t n = multiple(s, schema);
+    const struct step step = step_of(s, schema);
+    const uint32_t n = step.places > 0 ? 1 : step.m; /* whole numbers are multiples of such a fraction */
     double lo = a.set ? ceil(a.v) : -INFINITY, hi = b.set ? floor(b.v) : INFINITY;
     if (a.open && lo == a.v)
         lo += 1;
@@ -452,6 +476,22 @@ static void integers(struct schema *s, uint32_t from, uint32_t to, struct number
         number_integers(s->g, from, to, at, end, n);
 }
 
+static void steps(struct schema *s, uint32_t from, uint32_t to, struct number_bound lo,
+                  struct number_bound hi, struct step n)
+{
+    const double limit = 1e15;
+    double a = lo.set ? in_steps(n, lo.v) : -INFINITY, b = hi.set ? in_steps(n, hi.v) : INFINITY;
+    if ((lo.set && fabs(a) > limit) || (hi.set && fabs(b) > limit)) {
+        schema_fail(s, "bounds of numbers with a multipleOf of less than 1 are supported up to 1e15 steps");
+        return;
+    }
+    a = lo.open && a == ceil(a) ? a + 1 : ceil(a);
+    b = hi.open && b == floor(b) ? b - 1 : floor(b);
+    if (a <= b)
+        number_steps(s->g, from, to, lo.set ? (int64_t)a : INT64_MIN, hi.set ? (int64_t)b : INT64_MAX, n.m,
+                     n.places);
+}
+
 void schema_number(struct schema *s, uint32_t from, uint32_t to, const json_t *schema, bool integer)
 {
     struct number_bound lo = {0}, hi = {0};
@@ -463,7 +503,10 @@ void schema_number(struct schema *s, uint32_t from, uint32_t to, const json_t *s
         return;
     snprintf(where, sizeof where, "%.40s at %s", s->where, s->path[0] ? s->path : "its root");
     const bool plain = !json_object_get(schema, SCHEMA_EXCEPT) && !json_object_get(schema, "multipleOf");
-    if (!lo.set && !hi.set && (plain || !integer))
+    const struct step n = integer ? (struct step){1, 0} : step_of(s, schema);
+    if (n.places > 0)
+        steps(s, from, to, lo, hi, n);
+    else if (!lo.set && !hi.set && (plain || !integer))
         build_call(s->g, from, to, build_json(s->g, integer ? RULE_INTEGER : RULE_NUMBER));
     else if (integer)
         integers(s, from, to, lo, hi, schema);

@@ -1,5 +1,7 @@
 """Grammars and schemas against the public jsonschema and re packages: what is accepted validates, what validates is accepted."""
+import decimal
 import json
+import math
 import os
 import random
 import re
@@ -151,6 +153,38 @@ def make_multiple(r):
     return s, lambda r: n * r.randint(-(-lo // n), hi // n)
 
 
+def make_step(r):
+    """Fractions that a float holds exactly, for the other side computes with floats."""
+    n = r.choice([0.5, 0.25, 0.125])
+    s, lo, hi = {'type': 'number', 'multipleOf': n}, -300.0, 10000.0
+    if r.random() < 0.7:
+        lo = r.choice([-20, -1.3, -0.25, 0, 0.1, 0.5, 7.625, 99])
+        s.update({'minimum': lo} if r.random() < 0.7 else {'exclusiveMinimum': lo})
+    if r.random() < 0.6:
+        hi = lo + r.choice([1.5, 2, 10.25, 1000])
+        s.update({'maximum': hi} if r.random() < 0.7 else {'exclusiveMaximum': hi})
+    return s, lambda r: n * r.randint(math.floor(lo / n) + 1, math.ceil(hi / n) - 1)
+
+
+def make_names(r):
+    k, more = r.random(), {}
+    if r.random() < 0.4:
+        more['maxProperties'] = 2
+    if r.random() < 0.3:
+        more['minProperties'] = 1
+    if k < 0.4:
+        s = {'type': 'object', 'propertyNames': {'pattern': '^[a-z]{2,4}$'}, 'additionalProperties': {'type': 'integer'}}
+        return dict(s, **more), lambda r: {k: r.randint(0, 9) for k in r.sample(['ab', 'abc', 'zzzz', 'qq'], r.randint(1, 2))}
+    if k < 0.7:
+        s = {'type': 'object', 'propertyNames': r.choice([{'enum': ['x', 'y"', 'z', 5]}, {'type': 'string', 'enum': ['x', 'y"', 'z']}]),
+             'additionalProperties': r.choice([True, {'type': 'null'}])}
+        if r.random() < 0.4:
+            s['required'] = ['x']
+        names = ['x'] if 'required' in s else []
+        return dict(s, **more), lambda r: {k: None for k in names + r.sample([k for k in ['x', 'y"', 'z'] if k not in names], r.randint(1 - len(names), 1))}
+    return dict({'type': 'object', 'propertyNames': {'maxLength': 3}}, **more), lambda r: {k: 1 for k in r.sample(['', 'a', '\u20ac\u20acx', 'abc'], r.randint(1, 2))}
+
+
 def make_unique(r):
     values = r.sample(['a', 'ab', 'b"', '\u00e9', 1, -7, 2.5, None, [], {'k': 1}], r.randint(1, 6))
     lo = r.choice([0, 0, 1, min(2, len(values))])
@@ -163,10 +197,36 @@ def make_unique(r):
     return s, lambda r: r.sample(values, r.randint(lo, hi))
 
 
+def make_counted(r, s):
+    """Between so many elements that `contains` and so many."""
+    s['items'] = {'type': 'integer', 'minimum': 0, 'maximum': 99}
+    least, most = r.choice([(0, 2), (1, 1), (2, 2), (2, None), (3, 5), (0, 0), (4, None)])
+    if least != 1 or r.random() < 0.5:
+        s['minContains'] = least
+    if most is not None:
+        s['maxContains'] = most
+    lo, hi = r.choice([(0, None), (least, least + 3), (least + 1, None)])
+    if lo:
+        s['minItems'] = lo
+    if hi:
+        s['maxItems'] = hi
+
+    def value(r):
+        v = [r.randint(50, 99) for _ in range(r.randint(least, least + 1 if most is None else most))]
+        v = v[:hi] if hi else v
+        room = hi - len(v) if hi else 4
+        v += [r.randint(0, 49) for _ in range(r.randint(min(room, max(lo - len(v), 0)), room))]
+        r.shuffle(v)
+        return v
+    return s, value
+
+
 def make_contains(r):
     s = {'type': 'array', 'contains': {'type': 'integer', 'minimum': 50}}
     if r.random() < 0.7:
         s['items'] = {'type': 'integer', 'minimum': 0, 'maximum': 99}
+    if r.random() < 0.5:
+        return make_counted(r, s)
     lo, hi = r.choice([(0, None), (2, None), (0, 1), (0, 4), (3, 3)])
     if lo:
         s['minItems'] = lo
@@ -292,7 +352,7 @@ def make_free(r, depth):
 
 
 def make(r, depth=0):
-    leaves = [make_string, make_integer, make_number, make_enum, make_multiple, make_unique, make_contains, make_not, make_if, make_dependent, make_pattern_members]
+    leaves = [make_string, make_integer, make_number, make_enum, make_multiple, make_step, make_names, make_unique, make_contains, make_not, make_if, make_dependent, make_pattern_members]
     if depth > 2 or r.random() < 0.45:
         return r.choice(leaves)(r)
     return r.choice([make_array, make_object, make_object, make_any, make_one, make_all, make_tree, make_free])(r, depth)
@@ -381,13 +441,18 @@ def test_patterns_like_re():
 @pytest.mark.parametrize('schema,words', [
     ({'type': 'strin'}, 'unknown type'), ({'not': {}}, 'no text at all'), ({'type': 'array', 'uniqueItems': True}, 'uniqueItems'),
     ({'type': 'array', 'items': {'enum': list(range(9))}, 'uniqueItems': True}, 'at most 8'), ({'type': 'integer', 'multipleOf': 101}, 'multipleOf'),
-    ({'type': 'number', 'multipleOf': 0.01}, 'multipleOf'), ({'type': 'integer', 'multipleOf': 0}, 'multipleOf'), ({'type': 'integer', 'multipleOf': 'x'}, 'multipleOf'),
+    ({'type': 'number', 'multipleOf': 0.3}, 'multipleOf'), ({'type': 'number', 'multipleOf': 0.0001}, 'multipleOf'), ({'type': 'number', 'multipleOf': 2.5}, 'multipleOf'),
+    ({'type': 'number', 'multipleOf': 0.01, 'minimum': 1e30}, 'steps'), ({'type': 'integer', 'multipleOf': 0}, 'multipleOf'), ({'type': 'integer', 'multipleOf': 'x'}, 'multipleOf'),
     ({'type': 'object', 'patternProperties': {'^a': {}, 'b$': {'type': 'null'}}}, 'one pattern'),
     ({'type': 'object', 'properties': {'a': True}, 'patternProperties': {'^a': {}}}, 'together with properties'),
     ({'type': 'object', 'additionalProperties': True, 'patternProperties': {'^a': {}}}, 'together with additional'), ({'patternProperties': 5}, 'must be an object'), ({'not': 5}, 'must be an object'),
     ({'not': {'pattern': 'a'}}, "'pattern' under 'not'"), ({'not': {'type': 'integer'}}, "type integer"), ({'not': {'const': 2.5}}, 'number'),
-    ({'type': 'array', 'contains': {'type': 'null'}, 'items': {'type': 'string'}}, 'no text at all'), ({'type': 'array', 'contains': {}, 'maxContains': 2}, 'maxContains'),
-    ({'type': 'array', 'contains': {'const': 1}, 'minContains': 2}, 'minContains'), ({'type': 'array', 'contains': {'const': 1}, 'prefixItems': [True]}, 'prefixItems'),
+    ({'type': 'array', 'contains': {'type': 'null'}, 'items': {'type': 'string'}}, 'no text at all'), ({'type': 'array', 'contains': {'pattern': 'a'}, 'maxContains': 2}, "under 'not'"),
+    ({'type': 'array', 'items': {'type': 'integer'}, 'contains': {'const': 1}, 'minContains': 3, 'maxContains': 2}, 'no text at all'), ({'type': 'array', 'contains': {'const': 1}, 'minContains': 2001}, 'above 2000'),
+    ({'type': 'object', 'properties': {'a': True}, 'additionalProperties': True, 'propertyNames': {'pattern': 'a'}}, 'together with properties'),
+    ({'type': 'object', 'required': ['a'], 'propertyNames': {'pattern': 'a'}}, 'together with required'), ({'propertyNames': False}, 'must be a schema'),
+    ({'type': 'object', 'propertyNames': {'enum': ['a']}, 'required': ['b']}, 'is required'), ({'type': 'object', 'propertyNames': {'$ref': '#/nowhere'}}, 'leads nowhere'),
+    ({'type': 'array', 'contains': {'const': 1}, 'prefixItems': [True]}, 'prefixItems'),
     ({'type': 'string', 'minLength': 2, 'not': {'const': 'ab'}}, 'together with'), ({'if': {'pattern': 'x'}, 'then': {'maxLength': 3}}, "'pattern' under"),
     ({'not': {'not': {'not': {'$ref': '#'}}}}, 'nested|deeper|no text|left recursion|together'), ({'dependentRequired': 5}, 'must be an object'), ({'type': 'string', 'pattern': '(?=a)'}, 'look-around'),
     ({'type': 'string', 'pattern': '\\bx'}, 'word borders'), ({'type': 'string', 'pattern': 'a{3,2}'}, 'smaller number first'),
@@ -407,6 +472,29 @@ def test_refused_schemas(schema, words):
     assert re.search(words, a.get('error', str(a))), a
 
 
+def test_decimal_steps():
+    """Against decimal arithmetic: money, and what bounds do to it."""
+    for step in ('0.01', '0.1', '0.05', '0.2', '0.001', '0.02'):
+        for lo, hi in ((None, None), ('0.3', '12.29'), ('-1.05', '1.05'), ('19.99', '19.99'), ('-3', '-2.5')):
+            schema = {'type': 'number', 'multipleOf': float(step)}
+            schema.update({'minimum': float(lo), 'maximum': float(hi)} if lo else {})
+            r = random.Random(step + str(lo))
+            texts = ['%d%s%s' % (r.randint(-4, 13), r.choice(['', '.']), r.randint(0, 1200)) for _ in range(300)]
+            texts += ['%d.%0*d' % (r.randint(-4, 20), places, r.randint(0, 10 ** places - 1)) for places in (1, 2, 3, 4) for _ in range(200)]
+            texts += [x for x in (lo, hi, '-0', '-0.0', '0', '0.00', '.5', '5.', '1e1', '01', '19.99') if x]
+            a = ours([{'schema': schema, 'texts': texts}])[0]
+            if lo == '19.99' and step not in ('0.01', '0.001'):
+                assert 'no text at all' in a['error']
+                continue
+            for t, ok in zip(texts, a['accepted']):
+                if not re.fullmatch(r'-?(0|[1-9][0-9]*)(\.[0-9]{1,%d})?' % (len(step) - 2), t) or re.fullmatch(r'-0(\.0+)?', t):
+                    want = False  # another form of it can come out
+                else:
+                    d = decimal.Decimal(t)
+                    want = d % decimal.Decimal(step) == 0 and (lo is None or decimal.Decimal(lo) <= d <= decimal.Decimal(hi))
+                assert ok == want, (schema, t, ok)
+
+
 def test_bombs_are_refused():
     """Schemas whose negation, or whose dependencies, would multiply: refused with words, in no time."""
     levels = {'d%d' % i: {'allOf': [{'$ref': '#/$defs/d%d' % (i + 1)}] * 9} for i in range(6)}
@@ -419,7 +507,7 @@ def test_bombs_are_refused():
 
 
 def test_refused_by_place():
-    a = accepts('1', schema={'properties': {'a/b': {'items': {'type': 'array', 'propertyNames': {'maxLength': 3}}}}})
+    a = accepts('1', schema={'properties': {'a/b': {'items': {'type': 'array', 'unevaluatedItems': False}}}})
     assert '/properties/a/b/items' in a['error'], a
 
 
