@@ -11,10 +11,13 @@
 
 #include <stdbool.h>
 
+struct keeper;
+
 struct screen_options {
     const char *home;  /* state folder: keys.conf, looks of this terminal, last-copy.txt */
     const char *color; /* "auto", "never", "16", "256", "24bit" */
     bool ascii, no_mouse, no_motion;
+    struct keeper *keeper; /* of term/keeper.h, told when the terminal is ours; or NULL */
     event_sink sink;
     void *arg;
     /* Earlier prompts of the project, newest first, for Up and Ctrl-R: returns how many were filled (borrowed). */

@@ -256,7 +256,7 @@ int tty_read(struct tty *t, uint64_t now_ms, decode_fn *fn, void *arg)
         decode_burst(&t->decoder, buf, (size_t)n, pass, &p);
     else
         decode_feed(&t->decoder, buf, (size_t)n, now_ms, pass, &p);
-    return 0;
+    return (int)n;
 }
 
 void tty_tick(struct tty *t, uint64_t now_ms, decode_fn *fn, void *arg)

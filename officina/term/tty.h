@@ -34,7 +34,8 @@ void tty_close(struct tty *t);
 const struct caps *tty_caps(const struct tty *t);
 void tty_size(const struct tty *t, int *w, int *h);
 
-/* Reads what is there and calls fn for each event; answers are kept here. 0; -1: the terminal is gone. */
+/* Reads what is there and calls fn for each event; answers are kept here. Returns the bytes read, 0 for none; -1: the terminal is
+ * gone. */
 int tty_read(struct tty *t, uint64_t now_ms, decode_fn *fn, void *arg);
 /* Time passed. */
 void tty_tick(struct tty *t, uint64_t now_ms, decode_fn *fn, void *arg);

@@ -105,6 +105,10 @@ static void hint_of(const struct frame *f, struct text *out, enum role *role)
     } else if (f->u->flash && f->now < f->u->flash_until) {
         *role = ROLE_GOLD;
         text_puts(out, f->u->flash);
+    } else if (f->u->overlay == OVER_SEARCH || f->u->overlay == OVER_PALETTE) {
+        *role = ROLE_GOLD;
+        text_printf(out, "%s: %s_", f->u->overlay == OVER_SEARCH ? "search" : "command",
+                    text_str(&f->u->query));
     } else if (m->sheet.kind != SHEET_NONE && m->sheet.hint) {
         text_puts(out, m->sheet.hint);
     } else if (!f->u->follow && f->u->rows_below > 0) {

@@ -1,5 +1,5 @@
+#include "core/command.h"
 #include "util/text.h"
-#include "view/commands.h"
 #include "view/look.h"
 #include "view/view.h"
 
@@ -222,7 +222,6 @@ static void tasks_overlay(struct frame *f)
 /* Every key and every command. */
 static void help_rows(struct rows *all, const struct keys *k)
 {
-    const struct command *c;
     for (int a = 1; k && a < ACT_N; a++) {
         char keys[80];
         if (!action_about((enum action)a))
@@ -233,11 +232,13 @@ static void help_rows(struct rows *all, const struct keys *k)
         row_printf(r, style_of(ROLE_TEXT), " %s", action_about((enum action)a));
     }
     rows_add(all);
-    for (size_t i = 0; (c = command_at(i)) != NULL; i++) {
+    size_t n;
+    const struct command *c = command_list(&n);
+    for (size_t i = 0; i < n; i++, c++) {
         struct row *r = rows_add(all);
-        row_printf(r, style_of(ROLE_GOLD), "%s %s", c->name, c->arguments);
+        row_printf(r, style_of(ROLE_GOLD), "%s %s", c->name, c->args);
         row_pad(r, 24, style_of(ROLE_TEXT));
-        row_printf(r, style_of(ROLE_TEXT), " %s", c->about);
+        row_printf(r, style_of(ROLE_TEXT), " %s", c->help);
     }
 }
 

@@ -18,6 +18,8 @@ void ui_fini(struct ui *u)
     menu_clear(&u->menu);
     text_free(&u->query);
     free(u->flash);
+    free(u->cleared);
+    text_free(&u->sent);
     for (size_t i = 0; i < UI_CACHE; i++)
         rows_free(&u->cache[i].rows);
 }

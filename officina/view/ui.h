@@ -39,8 +39,8 @@ struct menu {
 
 struct ui {
     struct edit edit;
-    size_t sent_len, sent_caret; /* what the core was last told */
-    uint64_t sent_hash;
+    struct text sent; /* the composer as the core knows it */
+    size_t sent_caret;
     struct menu menu;
     enum overlay overlay;
     struct text query; /* of palette and search */
@@ -66,6 +66,10 @@ struct ui {
     int64_t box_id;
     struct ui_cached cache[UI_CACHE];
     int w, h;
+    bool prefixed, chord_quiet; /* Ctrl-X came; it came after a quiet time */
+    uint64_t esc_at;            /* the last lone Esc */
+    uint64_t focus_at;
+    char *cleared;           /* what Ctrl-C took from the composer: the newest of its history */
     const struct keys *keys; /* for the help page; borrowed, may be NULL */
 };
 
