@@ -1,5 +1,4 @@
 #include "term/screen.h"
-#include "clock.h"
 #include "term/host.h"
 #include "term/keeper.h"
 #include "term/paths.h"
@@ -13,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define FRAME_US 33334 /* at most 30 frames a second */
@@ -35,8 +35,9 @@ struct screen {
 /* The terminal's own times are real ones, also where the program's clock is a test's. */
 static uint64_t real_us(void)
 {
-    const struct vt_clock c = vt_clock_real();
-    return vt_mono(&c);
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
 }
 
 static uint64_t real_ms(void)
