@@ -208,28 +208,29 @@ __global__ void __launch_bounds__(THREADS)
             to.state[(vector + threadIdx.x) * to.n + share] = make_float2(-INFINITY, 0);
         return;
     }
-    __half *ring = (__half *)shared + warp * s.slots * SLOT;
+    uint4 *qs = (uint4 *)shared; /* [D / 16][32] */
+    __half *ring = (__half *)(qs + D / 16 * 32) + warp * s.slots * SLOT;
     int32_t key0 = here.chunk * CHUNK + warp * WARP_KEYS;
     auto fetch = [&](int i, int slot) {
         int32_t key = key0 + i * CHUNK;
         const uint8_t *page = here.pages[key / BE_PAGE];
         int64_t row = (int64_t)kv * BE_PAGE + key % BE_PAGE;
         __half *keys = ring + slot * SLOT;
-        int low = here.first - key, high = here.pos + 1 - key;
-        fetch_rows<D, WARP_KEYS, 32>(keys, (const uint16_t *)(page + a.k_at) + row * D, lane, low, high);
+        int low = here.first - key, n = here.pos + 1 - here.first;
+        fetch_rows<D, WARP_KEYS, 32>(keys, (const uint16_t *)(page + a.k_at) + row * D, lane, low, n);
         fetch_rows<DV, WARP_KEYS, 32>(keys + WARP_KEYS * (D + 8),
-                                      (const uint16_t *)(page + a.v_at) + row * DV, lane, low, high);
+                                      (const uint16_t *)(page + a.v_at) + row * DV, lane, low, n);
     };
     for (int i = 0; i < s.slots - 1; i++) {
         if (i < here.n_chunks)
             fetch(i, i);
         copies_commit();
     }
-    uint32_t qa[D / 16][4];
     const float *q0 = q + (vector + g) * D;
-    load_queries<D>(qa, g < heads ? q0 : NULL, g + 8 < heads ? q0 + 8 * D : NULL, a.scale);
+    store_queries<D>(qs, g < heads ? q0 : NULL, g + 8 < heads ? q0 + 8 * D : NULL, a.scale, warp, WARPS);
+    __syncthreads();
     const int32_t low[2] = {here.first, here.first}, high[2] = {here.pos, here.pos};
-    float o[DV / 8][4] = {}, max[2] = {-INFINITY, -INFINITY}, sum[2] = {};
+    float o[1][DV / 8][4] = {}, max[2] = {-INFINITY, -INFINITY}, sum[2] = {};
     int slot = 0, last = s.slots - 1; /* of this chunk, and of the one just before it in the ring */
     for (int i = 0; i < here.n_chunks; i++) {
         if (i + s.slots - 1 < here.n_chunks)
@@ -238,13 +239,13 @@ __global__ void __launch_bounds__(THREADS)
         wait_oldest(s.slots);
         __syncwarp();
         const __half *keys = ring + slot * SLOT;
-        float x[2][4];
-        scores<D, 2>(x, qa, keys);
+        float x[1][2][4];
+        scores<D, 1, 2>(x, qs, keys);
         if (a.softcap > 0)
-            cap_scores(x, a.softcap);
-        mask_scores(x, key0 + i * CHUNK, low, high);
-        online_softmax(x, o, max, sum);
-        add_values<DV, 2>(o, x, keys + WARP_KEYS * (D + 8));
+            cap_scores(x[0], a.softcap);
+        mask_scores(x[0], key0 + i * CHUNK, low, high);
+        online_softmax(x[0], o[0], max, sum);
+        add_values<DV, 1, 2>(o, x, keys + WARP_KEYS * (D + 8));
         __syncwarp();
         last = slot;
         slot = slot + 1 == s.slots ? 0 : slot + 1;
@@ -267,7 +268,7 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
         for (int j = 0; j < DV / 8; j++)
             *(float2 *)(sums + (warp * VECTORS + v) * SUMS + j * 8 + lane % 4 * 2) =
-                make_float2(o[j][2 * h] * by, o[j][2 * h + 1] * by);
+                make_float2(o[0][j][2 * h] * by, o[0][j][2 * h + 1] * by);
     }
     __syncthreads();
     for (int i = threadIdx.x; i < heads * DV; i += THREADS) {
@@ -298,7 +299,8 @@ static bool decode_rows(struct cu *c, float *out, const float *q, const struct b
                         const struct be_rows *rows)
 {
     constexpr int SLOT = CHUNK * (D + 8 + DV + 8) * (int)sizeof(__half),
-                  FIXED = 2048; /* what else a block takes */
+                  QUERIES = 16 * D * (int)sizeof(__half),
+                  FIXED = QUERIES + 2048; /* what a block takes besides */
     int most = 0, all = 0, blocks_each = 2, group = a->n_head / a->n_kv_head;
     cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, c->device);
     cudaDeviceGetAttribute(&all, cudaDevAttrMaxSharedMemoryPerMultiprocessor, c->device);
@@ -319,11 +321,13 @@ static bool decode_rows(struct cu *c, float *out, const float *q, const struct b
     if (n > 1 && !cu_shares(c, &to, T * a->n_head, n, DV))
         return true;
     s.codes = n == 1 && coded(c, a, T);
-    cu_ok(c, cudaFuncSetAttribute(decode<D, DV>, cudaFuncAttributeMaxDynamicSharedMemorySize, s.slots * SLOT),
+    cu_ok(c,
+          cudaFuncSetAttribute(decode<D, DV>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               QUERIES + s.slots * SLOT),
           "shared memory");
     dim3 grid((unsigned)T, (unsigned)(a->n_kv_head * s.tiles), (unsigned)n);
-    cu_launch(c, "decode", decode<D, DV>, grid, THREADS, (size_t)(s.slots * SLOT), out, to, q, s, rows->runs,
-              rows->row_run, cu_codes(c));
+    cu_launch(c, "decode", decode<D, DV>, grid, THREADS, (size_t)(QUERIES + s.slots * SLOT), out, to, q, s,
+              rows->runs, rows->row_run, cu_codes(c));
     if (n > 1)
         cu_merge(c, out, &to, a, T);
     else if (s.codes)

@@ -96,72 +96,88 @@ static __device__ __forceinline__ uint32_t pack(float x, float y)
     return *(const uint32_t *)&h;
 }
 
-/* N rows of D halves by LANES threads; those outside low..high - 1 become zeros, since what lies there may be anything. */
+/* N rows of D halves by LANES threads; all but n from low on become zeros, since what lies there may be anything. */
 template <int D, int N, int LANES>
-static __device__ __forceinline__ void fetch_rows(__half *to, const uint16_t *from, int lane, int low,
-                                                  int high)
+static __device__ __forceinline__ void fetch_rows(__half *to, const uint16_t *from, int lane, int low, int n)
 {
 #pragma unroll
     for (int i = lane; i < N * (D / 8); i += LANES) {
         int r = i / (D / 8);
-        copy16(to + r * (D + 8) + i % (D / 8) * 8, from + i * 8, r >= low && r < high);
+        copy16(to + r * (D + 8) + i % (D / 8) * 8, from + i * 8, (unsigned)(r - low) < (unsigned)n);
     }
 }
 
-/* The warp's vectors as left operands, scaled; g: this lane's vector g, g8: g + 8; NULL: there is none. */
+/* Vectors as left operands in shared memory, scaled: to[(D / 16) * 32] words of a lane each, of steps from, from + by, … Of this
+ * lane g: its vector g, g8: g + 8; NULL: there is none. */
 template <int D>
-static __device__ __forceinline__ void load_queries(uint32_t (&a)[D / 16][4], const float *g, const float *g8,
-                                                    float scale)
+static __device__ __forceinline__ void store_queries(uint4 *to, const float *g, const float *g8, float scale,
+                                                     int from, int by)
 {
-    int at = threadIdx.x % 4 * 2;
-#pragma unroll
-    for (int k = 0; k < D / 16; k++)
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const float *row = i % 2 ? g8 : g;
-            float2 v = row ? *(const float2 *)(row + k * 16 + i / 2 * 8 + at) : make_float2(0, 0);
-            a[k][i] = pack(v.x * scale, v.y * scale);
-        }
+    int lane = threadIdx.x % 32, at = lane % 4 * 2;
+    auto two = [&](const float *row, int k) {
+        float2 v = row ? *(const float2 *)(row + k + at) : make_float2(0, 0);
+        return pack(v.x * scale, v.y * scale);
+    };
+    for (int k = from; k < D / 16; k += by)
+        to[k * 32 + lane] =
+            make_uint4(two(g, k * 16), two(g8, k * 16), two(g, k * 16 + 8), two(g8, k * 16 + 8));
 }
 
-/* Products with 8 * NT keys. */
-template <int D, int NT>
-static __device__ __forceinline__ void scores(float (&s)[NT][4], const uint32_t (&q)[D / 16][4],
-                                              const __half *keys)
+/* Products of M times 16 vectors with 8 * NT keys. */
+template <int D, int M, int NT>
+static __device__ __forceinline__ void scores(float (&s)[M][NT][4], const uint4 *q, const __half *keys)
 {
     int lane = threadIdx.x % 32;
     const __half *from = keys + (lane / 16 * 8 + lane % 8) * (D + 8) + lane / 8 % 2 * 8;
 #pragma unroll
-    for (int j = 0; j < NT; j++)
-        s[j][0] = s[j][1] = s[j][2] = s[j][3] = 0;
+    for (int m = 0; m < M; m++)
 #pragma unroll
-    for (int k = 0; k < D / 16; k++)
+        for (int j = 0; j < NT; j++)
+            s[m][j][0] = s[m][j][1] = s[m][j][2] = s[m][j][3] = 0;
+#pragma unroll
+    for (int k = 0; k < D / 16; k++) {
+        uint4 a[M];
+#pragma unroll
+        for (int m = 0; m < M; m++)
+            a[m] = q[(m * (D / 16) + k) * 32 + lane];
 #pragma unroll
         for (int j = 0; j < NT; j += 2) {
             uint32_t b[4]; /* keys 0-7 of 16: channels 0-7, 8-15; keys 8-15: the same */
             load_matrices<false>(b, from + j * 8 * (D + 8) + k * 16);
-            mma_f16(s[j], q[k], b[0], b[1]);
-            mma_f16(s[j + 1], q[k], b[2], b[3]);
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                const uint32_t left[4] = {a[m].x, a[m].y, a[m].z, a[m].w};
+                mma_f16(s[m][j], left, b[0], b[1]);
+                mma_f16(s[m][j + 1], left, b[2], b[3]);
+            }
         }
+    }
 }
 
 /* Adds weights times the values of 8 * NT keys. */
-template <int D, int NT>
-static __device__ __forceinline__ void add_values(float (&o)[D / 8][4], const float (&p)[NT][4],
+template <int D, int M, int NT>
+static __device__ __forceinline__ void add_values(float (&o)[M][D / 8][4], const float (&p)[M][NT][4],
                                                   const __half *values)
 {
     int lane = threadIdx.x % 32;
     const __half *from = values + lane % 16 * (D + 8) + lane / 16 * 8;
 #pragma unroll
-    for (int k = 0; k < NT / 2; k++) {
-        uint32_t a[4] = {pack(p[2 * k][0], p[2 * k][1]), pack(p[2 * k][2], p[2 * k][3]),
-                         pack(p[2 * k + 1][0], p[2 * k + 1][1]), pack(p[2 * k + 1][2], p[2 * k + 1][3])};
+    for (int k = 0; k < NT; k += 2) {
+        uint32_t a[M][4];
+#pragma unroll
+        for (int m = 0; m < M; m++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                a[m][i] = pack(p[m][k + i / 2][i % 2 * 2], p[m][k + i / 2][i % 2 * 2 + 1]);
 #pragma unroll
         for (int j = 0; j < D / 16; j++) {
             uint32_t b[4]; /* columns 0-7 of 16: keys 0-7, 8-15; columns 8-15: the same */
-            load_matrices<true>(b, from + k * 16 * (D + 8) + j * 16);
-            mma_f16(o[2 * j], a, b[0], b[1]);
-            mma_f16(o[2 * j + 1], a, b[2], b[3]);
+            load_matrices<true>(b, from + k * 8 * (D + 8) + j * 16);
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                mma_f16(o[m][2 * j], a[m], b[0], b[1]);
+                mma_f16(o[m][2 * j + 1], a[m], b[2], b[3]);
+            }
         }
     }
 }

@@ -83,6 +83,58 @@ static const struct {
 } types[] = {{GT_Q4_K, "Q4_K"}, {GT_Q5_K, "Q5_K"}, {GT_Q6_K, "Q6_K"},
              {GT_Q8_0, "Q8_0"}, {GT_Q4_0, "Q4_0"}, {GT_F16, "F16"}};
 
+/* Attention of prompts: T rows behind `depth` tokens; operations on keys that a row sees. */
+static void prompts(struct be *g)
+{
+    enum { HEADS = 32, KV = 8, D = 128, MOST = 32768 + 2048 };
+    struct vt_err err;
+    struct be_attn a = {};
+    a.n_head = HEADS;
+    a.n_kv_head = KV;
+    a.d = a.dv = D;
+    a.scale = 0.088f;
+    a.v_at = (size_t)KV * BE_PAGE * D * 2;
+    uint8_t *kv, **dtable, *table[MOST / BE_PAGE];
+    struct be_attn_run *dr;
+    int32_t *drow;
+    float *q, *out, *row = (float *)malloc(2048 * HEADS * D * 4);
+    if (be_alloc(g, (void **)&kv, 2 * a.v_at * (MOST / BE_PAGE), &err) < 0 ||
+        be_alloc(g, (void **)&dtable, sizeof table, &err) < 0 ||
+        be_alloc(g, (void **)&dr, sizeof *dr, &err) < 0 ||
+        be_alloc(g, (void **)&drow, 2048 * sizeof *drow, &err) < 0 ||
+        be_alloc(g, (void **)&q, 2048 * HEADS * D * 4, &err) < 0 ||
+        be_alloc(g, (void **)&out, 2048 * HEADS * D * 4, &err) < 0)
+        die(&err);
+    for (int p = 0; p < MOST / BE_PAGE; p++)
+        table[p] = kv + 2 * a.v_at * (size_t)p;
+    be_write(g, dtable, table, sizeof table);
+    for (int64_t i = 0; i < 2048 * HEADS * D; i++)
+        row[i] = (float)(i * 2654435761u % 1000) / 500 - 1;
+    be_write(g, q, row, 2048 * HEADS * D * 4);
+    for (int32_t t = 0; t < MOST; t += 2048) { /* keys and values that are not zeros */
+        struct be_attn_run run = {0, 2048, t, dtable};
+        struct be_rows rows = {2048, 1, t + 2047, NULL, drow, dr};
+        be_write(g, dr, &run, sizeof run);
+        be_kv_write(g, &a, &rows, q, q + 1024 * KV * D);
+    }
+    printf("\n| prompt | rows | depth | us | TFLOP/s |\n|---|---:|---:|---:|---:|\n");
+    static const int lengths[] = {32, 128, 512, 2048}, depths[] = {0, 4096, 32768};
+    for (int T : lengths)
+        for (int depth : depths) {
+            struct be_attn_run run = {0, T, depth, dtable};
+            struct be_rows rows = {T, 1, depth + T - 1, NULL, drow, dr};
+            be_write(g, dr, &run, sizeof run);
+            float ms = time_ms(g, 4, [&](int) { be_attention(g, out, q, &a, &rows); });
+            double seen = (double)T * depth + (double)T * (T + 1) / 2;
+            printf("| 32 heads of 8, d 128 | %d | %d | %.1f | %.1f |\n", T, depth, 1000 * ms,
+                   4e-9 * HEADS * D * seen / ms);
+        }
+    free(row);
+    void *all[] = {kv, dtable, dr, drow, q, out};
+    for (void *p : all)
+        be_release(g, p, 0);
+}
+
 extern "C" int bench_cuda(void)
 {
     struct be *g;
@@ -185,6 +237,7 @@ extern "C" int bench_cuda(void)
             be_release(g, q, 0);
             be_release(g, out, 0);
         }
+    prompts(g);
     if (be_sync(g, &err) < 0)
         die(&err);
     be_free(g);

@@ -5,19 +5,26 @@
  * while one is worked on. Dao, "FlashAttention-2", arXiv:2307.08691. Where there are few blocks, several share the keys of
  * their vectors. */
 
-#define LARGE_WARPS 8
-#define SMALL_WARPS 4
-#define SHARE_KEYS  512 /* at least, in a share */
-/* Keys at a time; a page holds whole tiles. */
-#define TILE_KEYS(d) ((d) <= 128 ? 64 : 32)
+#define WARPS      4
+#define THREADS    (32 * WARPS)
+#define SHARE_KEYS 512 /* at least, in a share */
+/* Keys in shared memory at a time, and those of them that a warp takes at a time, as its registers allow. */
+#define TILE_KEYS(d)    ((d) <= 128 ? 64 : 32)
+#define PART_KEYS(d, m) ((d) * (m) <= 128 ? 64 : 32)
 
 static_assert(BE_PAGE % TILE_KEYS(64) == 0, "a tile of keys lies in one page");
 
 struct flash {
     struct be_attn a;
-    int heads; /* of a group that go together: a power of two that divides the group */
+    int log_heads; /* 1 << log_heads heads of a group go together */
     int n_runs;
 };
+
+/* Queries, and keys and values of two tiles. */
+static constexpr int shared_bytes(int d, int m)
+{
+    return (16 * m * WARPS * d + 2 * 2 * TILE_KEYS(d) * (d + 8)) * (int)sizeof(__half);
+}
 
 /* The rows of a block: row0 .. row0 + n - 1 of a run. n 0: there is nothing left. */
 struct rows_here {
@@ -41,55 +48,57 @@ static __device__ struct rows_here find_rows(const struct be_attn_run *runs, int
     return {{}, 0, 0};
 }
 
-template <int D, int W>
-__global__ void __launch_bounds__(32 * W, W == SMALL_WARPS ? 2 : 1)
+/* M: a warp's vectors, in sixteens. */
+template <int D, int M>
+__global__ void __launch_bounds__(THREADS, 2)
     flash(float *out, struct shares to, const float *q, struct flash f, const struct be_attn_run *runs)
 {
-    constexpr int TILE = TILE_KEYS(D), SLOT = 2 * TILE * (D + 8), NT = TILE / 8;
+    constexpr int TILE = TILE_KEYS(D), SLOT = 2 * TILE * (D + 8), PART = PART_KEYS(D, M), OWN = 16 * M;
     extern __shared__ __align__(16) unsigned char shared[];
     cu_wait();
     const struct be_attn &a = f.a;
     int group = a.n_head / a.n_kv_head, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    int head0 = blockIdx.y * f.heads, kv = head0 / group, share = blockIdx.z;
-    const struct rows_here here = find_rows(runs, f.n_runs, 16 * W / f.heads);
+    int head0 = blockIdx.y << f.log_heads, kv = head0 / group;
+    const struct rows_here here = find_rows(runs, f.n_runs, WARPS * OWN >> f.log_heads);
     if (here.n == 0)
         return;
-    /* vector v: row v / heads, head v % heads */
     int32_t pos0 = here.run.pos0 + (int32_t)(here.row0 - here.run.row0), last = pos0 + here.n - 1;
     int32_t first = a.window > 0 && pos0 >= a.window ? pos0 - a.window + 1 : 0;
-    int32_t low[2], high[2];
-    int64_t vector[2]; /* of the batch; -1: there is none */
-#pragma unroll
-    for (int h = 0; h < 2; h++) {
-        int v = warp * 16 + lane / 4 + 8 * h, row = v / f.heads;
-        high[h] = pos0 + row;
-        low[h] = a.window > 0 ? high[h] - a.window + 1 : 0;
-        vector[h] = row < here.n ? (here.row0 + row) * a.n_head + head0 + v % f.heads : -1;
-    }
-    /* of the warp's vectors: the rows of the first and the last */
-    int32_t high0 = pos0 + warp * 16 / f.heads, high1 = pos0 + (warp * 16 + 15) / f.heads;
-    int32_t low1 = a.window > 0 ? high1 - a.window + 1 : 0;
+    /* vector v of the block: row v >> log_heads, head: the rest; those of the warp are of rows row0 .. row1 */
+    int v0 = warp * OWN + lane / 4, row0 = warp * OWN >> f.log_heads,
+        row1 = (warp * OWN + OWN - 1) >> f.log_heads;
     int32_t tile = first / TILE, each = (last / TILE - tile) / to.n + 1;
-    tile += share * each;
+    tile += (int32_t)blockIdx.z * each;
     int32_t n_tiles = last / TILE + 1 - tile < each ? last / TILE + 1 - tile : each;
+    uint4 *qs = (uint4 *)shared + warp * M * (D / 16) * 32; /* [M][D / 16][32] */
+    __half *slots = (__half *)((uint4 *)shared + WARPS * M * (D / 16) * 32);
     auto fetch = [&](int i) {
         int32_t key = (tile + i) * TILE;
         const uint8_t *page = here.run.pages[key / BE_PAGE];
         int64_t in_page = ((int64_t)kv * BE_PAGE + key % BE_PAGE) * D;
-        __half *keys = (__half *)shared + i % 2 * SLOT;
-        int low_row = first - key, high_row = last + 1 - key;
-        fetch_rows<D, TILE, 32 * W>(keys, (const uint16_t *)(page + a.k_at) + in_page, threadIdx.x, low_row,
-                                    high_row);
-        fetch_rows<D, TILE, 32 * W>(keys + SLOT / 2, (const uint16_t *)(page + a.v_at) + in_page, threadIdx.x,
-                                    low_row, high_row);
+        __half *keys = slots + i % 2 * SLOT;
+        int low = first - key, n = last + 1 - first;
+        fetch_rows<D, TILE, THREADS>(keys, (const uint16_t *)(page + a.k_at) + in_page, threadIdx.x, low, n);
+        fetch_rows<D, TILE, THREADS>(keys + SLOT / 2, (const uint16_t *)(page + a.v_at) + in_page,
+                                     threadIdx.x, low, n);
     };
     if (n_tiles > 0)
         fetch(0);
     copies_commit();
-    uint32_t qa[D / 16][4];
-    load_queries<D>(qa, vector[0] < 0 ? NULL : q + vector[0] * D, vector[1] < 0 ? NULL : q + vector[1] * D,
-                    a.scale);
-    float o[D / 8][4] = {}, max[2] = {-INFINITY, -INFINITY}, sum[2] = {};
+    int32_t vector0 = (int32_t)here.row0 * a.n_head + head0, n_rows = here.n;
+    /* of the batch; -1: there is none */
+    auto vector = [&](int v) {
+        int row = v >> f.log_heads;
+        return row < n_rows ? vector0 + row * a.n_head + v - (row << f.log_heads) : -1;
+    };
+    auto query = [&](int v) { return vector(v) < 0 ? NULL : q + (int64_t)vector(v) * D; };
+#pragma unroll
+    for (int m = 0; m < M; m++)
+        store_queries<D>(qs + m * (D / 16) * 32, query(v0 + 16 * m), query(v0 + 16 * m + 8), a.scale, 0, 1);
+    float o[M][D / 8][4] = {}, max[M][2], sum[M][2] = {};
+#pragma unroll
+    for (int m = 0; m < M; m++)
+        max[m][0] = max[m][1] = -INFINITY;
     for (int i = 0; i < n_tiles; i++) {
         int32_t key0 = (tile + i) * TILE;
         copies_wait<0>();
@@ -97,80 +106,104 @@ __global__ void __launch_bounds__(32 * W, W == SMALL_WARPS ? 2 : 1)
         if (i + 1 < n_tiles)
             fetch(i + 1);
         copies_commit();
-        if (high0 > last || key0 > high1)
+        if (row0 >= n_rows)
             continue; /* for this warp there is nothing to do */
-        const __half *keys = (const __half *)shared + i % 2 * SLOT;
-        float s[NT][4];
-        scores<D, NT>(s, qa, keys);
-        if (a.softcap > 0)
-            cap_scores(s, a.softcap);
-        if (key0 + TILE - 1 > high0 || key0 < low1)
-            mask_scores(s, key0, low, high);
-        online_softmax(s, o, max, sum);
-        add_values<D, NT>(o, s, keys + SLOT / 2);
+        const __half *keys = slots + i % 2 * SLOT;
+#pragma unroll 1
+        for (; keys < slots + i % 2 * SLOT + TILE * (D + 8); keys += PART * (D + 8), key0 += PART) {
+            float s[M][PART / 8][4];
+            if (key0 > pos0 + row1)
+                break;
+            scores<D, M, PART / 8>(s, qs, keys);
+            bool all = key0 + PART - 1 <= pos0 + row0 && (a.window == 0 || key0 > pos0 + row1 - a.window);
+#pragma unroll
+            for (int m = 0; m < M; m++) {
+                if (a.softcap > 0)
+                    cap_scores(s[m], a.softcap);
+                if (!all) {
+                    int v = v0 + 16 * m;
+                    const int32_t high[2] = {pos0 + (v >> f.log_heads), pos0 + ((v + 8) >> f.log_heads)};
+                    const int32_t low[2] = {a.window > 0 ? high[0] - a.window + 1 : 0,
+                                            a.window > 0 ? high[1] - a.window + 1 : 0};
+                    mask_scores(s[m], key0, low, high);
+                }
+                online_softmax(s[m], o[m], max[m], sum[m]);
+            }
+            add_values<D, M, PART / 8>(o, s, keys + SLOT / 2);
+        }
     }
 #pragma unroll
-    for (int h = 0; h < 2; h++) {
-        sum[h] = vector_sum(sum[h]);
-        if (vector[h] < 0)
-            continue;
-        int64_t at = vector[h] * to.n + share;
-        float *row = to.n > 1 ? to.out + at * D : out + vector[h] * D;
-        float by = to.n > 1 ? 1 : 1 / sum[h];
-        if (to.n > 1 && lane % 4 == 0)
-            to.state[at] = make_float2(max[h], sum[h]);
+    for (int m = 0; m < M; m++)
 #pragma unroll
-        for (int j = 0; j < D / 8; j++)
-            *(float2 *)(row + j * 8 + lane % 4 * 2) = make_float2(o[j][2 * h] * by, o[j][2 * h + 1] * by);
-    }
+        for (int h = 0; h < 2; h++) {
+            float total = vector_sum(sum[m][h]);
+            int64_t v = vector(v0 + 16 * m + 8 * h), at = v * to.n + blockIdx.z;
+            if (v < 0)
+                continue;
+            float *row = to.n > 1 ? to.out + at * D : out + v * D;
+            float by = to.n > 1 ? 1 : 1 / total;
+            if (to.n > 1 && lane % 4 == 0)
+                to.state[at] = make_float2(max[m][h], total);
+#pragma unroll
+            for (int j = 0; j < D / 8; j++)
+                *(float2 *)(row + j * 8 + lane % 4 * 2) =
+                    make_float2(o[m][j][2 * h] * by, o[m][j][2 * h + 1] * by);
+        }
 }
 
-template <int D, int W>
+template <int D, int M>
 static void launch(struct cu *c, float *out, const float *q, const struct flash *f,
-                   const struct be_rows *rows)
+                   const struct be_rows *rows, int64_t blocks)
 {
-    const int shared = 2 * 2 * TILE_KEYS(D) * (D + 8) * (int)sizeof(__half), each = 16 * W / f->heads;
+    const int each = 16 * M * WARPS >> f->log_heads;
     /* at most so many tiles of rows */
-    dim3 grid((unsigned)(rows->T / each + rows->n_runs), (unsigned)(f->a.n_head / f->heads));
+    dim3 grid((unsigned)(rows->T / each + rows->n_runs), (unsigned)(f->a.n_head >> f->log_heads));
     struct shares to = {NULL, NULL, 1};
-    if (W == SMALL_WARPS) {
-        int64_t blocks = (rows->T + each - 1) / each * grid.y, n = 2 * (int64_t)c->multiprocessors / blocks;
-        int32_t seen = rows->max_pos + 1, in_window = f->a.window + (int32_t)rows->T;
-        if (f->a.window > 0 && seen > in_window)
-            seen = in_window;
-        n = n > seen / SHARE_KEYS ? seen / SHARE_KEYS : n;
-        grid.z = (unsigned)(n < 1 ? 1 : n);
-        if (n > 1 && !cu_shares(c, &to, rows->T * f->a.n_head, (int)n, D))
-            return;
-    }
-    cu_ok(c, cudaFuncSetAttribute(flash<D, W>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
+    int64_t n = 2 * (int64_t)c->multiprocessors / blocks;
+    int32_t seen = rows->max_pos + 1, in_window = f->a.window + (int32_t)rows->T;
+    if (f->a.window > 0 && seen > in_window)
+        seen = in_window;
+    n = n > seen / SHARE_KEYS ? seen / SHARE_KEYS : n;
+    grid.z = (unsigned)(n < 1 || M > 1 ? 1 : n);
+    if (grid.z > 1 && !cu_shares(c, &to, rows->T * f->a.n_head, (int)grid.z, D))
+        return;
+    cu_ok(c,
+          cudaFuncSetAttribute(flash<D, M>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes(D, M)),
           "shared memory");
-    cu_launch(c, "flash", flash<D, W>, grid, 32 * W, shared, out, to, q, *f, rows->runs);
+    cu_launch(c, "flash", flash<D, M>, grid, THREADS, (size_t)shared_bytes(D, M), out, to, q, *f, rows->runs);
     if (to.n > 1)
         cu_merge(c, out, &to, &f->a, rows->T);
 }
 
-/* Large blocks read keys half as often; small ones leave fewer multiprocessors idle. */
+/* 32 vectors to a warp take half the reads of keys, of both kinds; 16 leave fewer multiprocessors idle. */
 template <int D>
 static void launch(struct cu *c, float *out, const float *q, const struct flash *f,
                    const struct be_rows *rows)
 {
-    int64_t each = 16 * LARGE_WARPS / f->heads, sm = c->multiprocessors;
-    int64_t blocks = (rows->T + each - 1) / each * (f->a.n_head / f->heads), waves = (blocks + sm - 1) / sm;
-    if (10 * blocks >= 7 * waves * sm)
-        launch<D, LARGE_WARPS>(c, out, q, f, rows);
-    else
-        launch<D, SMALL_WARPS>(c, out, q, f, rows);
+    auto blocks = [&](int m) {
+        int64_t each = 16 * m * WARPS >> f->log_heads;
+        return (rows->T + each - 1) / each * (f->a.n_head >> f->log_heads);
+    };
+    int most = 0;
+    cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, c->device);
+    if constexpr (D <= 128) {
+        int64_t n = blocks(2), sm = c->multiprocessors, waves = (n + sm - 1) / sm;
+        if (10 * n >= 7 * waves * sm && shared_bytes(D, 2) <= most) {
+            launch<D, 2>(c, out, q, f, rows, n);
+            return;
+        }
+    }
+    launch<D, 1>(c, out, q, f, rows, blocks(1));
 }
 
 bool cu_flash(struct cu *c, float *out, const float *q, const struct be_attn *a, const struct be_rows *rows)
 {
-    struct flash f = {*a, 1, rows->n_runs};
+    struct flash f = {*a, 0, rows->n_runs};
     int group = a->n_head / a->n_kv_head;
     if (c->sm < 80 || rows->T < CU_FLASH_ROWS || rows->T < 4 * (int64_t)rows->n_runs || a->d != a->dv)
         return false;
-    while (group % (2 * f.heads) == 0 && 2 * f.heads <= 16)
-        f.heads *= 2;
+    while (f.log_heads < 4 && group % (2 << f.log_heads) == 0)
+        f.log_heads++;
     switch (a->d) {
     case 64: launch<64>(c, out, q, &f, rows); return true;
     case 80: launch<80>(c, out, q, &f, rows); return true;
