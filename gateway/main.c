@@ -207,6 +207,21 @@ static void on_welcome(void *arg, const uint8_t instance[16])
     gw->welcome_us = now_us(gw);
 }
 
+/* vitriold remembers it for the next gateway. */
+static void on_blame(void *arg, const struct blame_entry *b, unsigned class, unsigned in_flight,
+                     const char *label)
+{
+    struct gateway *gw = arg;
+    struct vt_enc *e = vt_child_begin(gw->child, VT_F_SUSPECT, 0);
+    vt_enc_bin(e, VT_SUSPECT_PROMPT_SHA, b->sha, sizeof b->sha);
+    vt_enc_u64(e, VT_SUSPECT_CRASHES, b->crashes);
+    vt_enc_u64(e, VT_SUSPECT_QUARANTINED, b->quarantined);
+    vt_enc_u64(e, VT_SUSPECT_CLASS, class);
+    vt_enc_u64(e, VT_SUSPECT_IN_FLIGHT, in_flight);
+    vt_enc_str(e, VT_SUSPECT_LABEL, label);
+    vt_child_send(gw->child);
+}
+
 static void on_lifeline(void *arg, const struct vt_frame *f)
 {
     struct gateway *gw = arg;
@@ -216,6 +231,7 @@ static void on_lifeline(void *arg, const struct vt_frame *f)
         serve(gw);
         break;
     case VT_F_INTERRUPTED: router_interrupted(&gw->router, f); break;
+    case VT_F_SUSPECTS: blame_known(&gw->router, f); break;
     case VT_F_HOLD: router_hold(&gw->router, f); break;
     case VT_F_ORDER: on_order(gw, f); break;
     default: telemetry_frame(gw->telemetry, f, now_us(gw));
@@ -308,6 +324,8 @@ static int prepare(struct gateway *gw, const struct vt_child_args *a, struct vt_
     snprintf(gw->build, sizeof gw->build, "%s", VT_BUILD_ID);
     stats_init(&gw->stats);
     router_init(&gw->router, &gw->clock, gw->log, &rules);
+    gw->router.blame.tell = on_blame;
+    gw->router.blame.tell_arg = gw;
     gw->telemetry = telemetry_new();
     if (!gw->telemetry)
         return vt_fail(err, VT_E_NOMEM, "out of memory");

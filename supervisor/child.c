@@ -10,6 +10,7 @@
 #include "ops.h"
 #include "profiles.h"
 #include "routes.h"
+#include "suspects.h"
 
 #include "hash.h"
 
@@ -167,8 +168,10 @@ void child_hello(struct child *c)
     live_enter(&c->live, LIVE_LOADING, sup_now(c->sup));
     child_change(c, EV_HELLO);
     links_want(c->sup);
-    if (c->role == ROLE_GATEWAY)
+    if (c->role == ROLE_GATEWAY) {
+        suspects_tell(c->sup);
         routes_resend(c->sup);
+    }
 }
 
 void child_phase(struct child *c, const struct vt_frame *f)

@@ -272,6 +272,8 @@ static void ended(struct child *c, const siginfo_t *si)
         if (c->evidence == NULL)
             c->evidence = evidence_capture(c, c->detail);
     }
+    if (abnormal && !c->ordered)
+        evidence_keep(c);
     close_process(c);
     live_enter(&c->live, LIVE_OFF, sup_now(s));
     links_child_gone(s, c);

@@ -174,3 +174,35 @@ int cmd_verdicts(struct call *c)
     return tell(c, "verdict", json_pack("{s:s, s:s}", "note", note(c), "subject", c->arg[0]), "subject",
                 "kept: the verdict on");
 }
+
+static void show_suspect(const json_t *e)
+{
+    char age[32];
+    const json_t *r = value_of(e);
+    uint64_t at = client_num(r, "last_us") / 1000000u, now = (uint64_t)time(NULL);
+    printf("%.16s  %-11s  %" PRIu64 " crash%s, last %s ago: %s\n", client_str(e, "key"),
+           json_is_true(json_object_get(r, "quarantined")) ? "quarantined" : "suspect",
+           client_num(r, "crashes"), client_num(r, "crashes") == 1 ? "" : "es",
+           show_age(now > at ? now - at : 0, age, sizeof age), client_str(r, "class"));
+}
+
+int cmd_suspects(struct call *c)
+{
+    struct vt_err err;
+    if (c->n_args == 0)
+        return show(c, "suspects", show_suspect);
+    if (strcmp(c->arg[0], "clear") != 0)
+        return call_misused(c, "suspects lists; suspects clear [HASH] forgets all, or those that begin so");
+    json_t *args = json_pack("{s:s}", "hash", c->n_args > 1 ? c->arg[1] : "");
+    json_t *r = args != NULL ? client_call(&c->client, "suspects.clear", args, NULL, &err) : NULL;
+    if (args == NULL)
+        return call_misused(c, "the hash is not UTF-8");
+    if (r == NULL)
+        return call_fail(c, &err);
+    if (c->json)
+        call_print(r);
+    else
+        printf("%" PRIu64 " cleared\n", client_num(r, "cleared"));
+    json_decref(r);
+    return VT_EX_OK;
+}

@@ -2,6 +2,7 @@
 #include "ctl_verbs.h"
 
 #include "profiles.h"
+#include "suspects.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,6 +52,19 @@ static int verb_probe(struct sup *s, const msgpack_object_map *args, struct vt_e
 static int verb_rollback(struct sup *s, const msgpack_object_map *args, struct vt_enc *e, struct vt_err *err)
 {
     return move(profiles_rollback, "tag", s, args, e, err);
+}
+
+static int verb_suspects_clear(struct sup *s, const msgpack_object_map *args, struct vt_enc *e,
+                               struct vt_err *err)
+{
+    char hash[80];
+    int n = suspects_clear(s, arg(args, "hash", hash, sizeof hash), err);
+    if (n < 0)
+        return -1;
+    vt_enc_map(e, VT_CTL_REP_RESULT, 1);
+    vt_enc_put_str(e, "cleared");
+    vt_enc_put_u64(e, (uint64_t)n);
+    return 0;
 }
 
 static int done(struct vt_enc *e, const char *key, const char *value)
@@ -108,11 +122,14 @@ static int verb_record(struct sup *s, const msgpack_object_map *args, struct vt_
     size_t at = from != NULL && from->type == MSGPACK_OBJECT_POSITIVE_INTEGER ? (size_t)from->via.u64 : 0,
            i = 0, n = 0;
     const json_t *r = profiles_record(s, arg(args, "name", name, sizeof name));
+    if (r == NULL && strcmp(name, "suspects") == 0)
+        r = suspects_record(s);
     const char *key;
     json_t *v;
     if (r == NULL)
         return vt_fail(err, VT_E_NOT_FOUND,
-                       "no record %s; there are blessed, forbidden, measures, verdicts, active", name);
+                       "no record %s; there are blessed, forbidden, measures, verdicts, suspects, active",
+                       name);
     const json_t *list = json_object_get(r, "entries");
     size_t total = list != NULL ? json_array_size(list) : json_object_size(r);
     n = at < total ? (total - at < PER_REPLY ? total - at : PER_REPLY) : 0;
@@ -144,5 +161,6 @@ const struct verb profile_verbs[] = {
     {"forbid", VERB_ADMIN, verb_forbid},
     {"verdict", VERB_ADMIN, verb_verdict},
     {"record", VERB_READ, verb_record},
+    {"suspects.clear", VERB_ADMIN, verb_suspects_clear},
 };
 const size_t n_profile_verbs = sizeof profile_verbs / sizeof profile_verbs[0];

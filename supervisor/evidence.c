@@ -1,5 +1,7 @@
 #include "evidence.h"
 
+#include "events.h"
+
 #include <ctype.h>
 #include <dirent.h>
 #include <fcntl.h>
@@ -7,6 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define WITHIN_US VT_SEC(3)
@@ -121,6 +125,69 @@ char *evidence_capture(const struct child *c, const char *why)
     add(&o, "last lines:\n");
     o.len += childlog_tail(&c->log, CHILDLOG_LINES, o.text + o.len, EVIDENCE_MAX - o.len);
     return o.text;
+}
+
+/* ---- files ---- */
+
+static int is_evidence(const struct dirent *d)
+{
+    size_t n = strlen(d->d_name);
+    return n > 4 && strcmp(d->d_name + n - 4, ".txt") == 0;
+}
+
+/* Names begin with the time: the first ones are the oldest. */
+static void drop_old(const char *dir)
+{
+    struct dirent **list;
+    int n = scandir(dir, &list, is_evidence, alphasort);
+    for (int i = 0; i < n; i++) {
+        char path[PATH_MAX];
+        snprintf(path, sizeof path, "%.1000s/%.255s", dir, list[i]->d_name);
+        if (i < n - EVIDENCE_FILES)
+            unlink(path);
+        free(list[i]);
+    }
+    if (n >= 0)
+        free(list);
+}
+
+static int append(const char *path, const char *text, int flags)
+{
+    int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
+    if (fd < 0)
+        return -1;
+    size_t n = strlen(text);
+    int rc = write(fd, text, n) == (ssize_t)n ? 0 : -1;
+    return close(fd) < 0 ? -1 : rc;
+}
+
+void evidence_keep(struct child *c)
+{
+    struct sup *s = c->sup;
+    char dir[sizeof s->dir.state + 16], stamp[32];
+    time_t now = (time_t)(vt_wall(&s->clock) / 1000000u);
+    struct tm tm;
+    if (c->evidence == NULL)
+        return;
+    snprintf(dir, sizeof dir, "%s/evidence", s->dir.state);
+    mkdir(dir, 0700);
+    gmtime_r(&now, &tm);
+    strftime(stamp, sizeof stamp, "%Y%m%dT%H%M%SZ", &tm);
+    snprintf(s->last_evidence, sizeof s->last_evidence, "%s/%s-%s-%u-%s.txt", dir, stamp, c->name, c->gen,
+             exit_class_name(c->class));
+    if (append(s->last_evidence, c->evidence, O_CREAT) < 0) {
+        vt_log(s->log, VT_LOG_WARNING, "%s: the evidence is not kept", s->last_evidence);
+        s->last_evidence[0] = '\0';
+        return;
+    }
+    drop_old(dir);
+    event_text(s, EVENT_NOTE, c, VT_LOG_NOTICE, "evidence of its end: %.200s", s->last_evidence);
+}
+
+void evidence_add(struct sup *s, const char *line)
+{
+    if (s->last_evidence[0] != '\0')
+        append(s->last_evidence, line, 0);
 }
 
 /* "memory.events" of version 2, "memory.oom_control" of version 1: a line "oom_kill N". */

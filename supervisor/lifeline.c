@@ -7,6 +7,7 @@
 #include "ops.h"
 #include "profiles.h"
 #include "store_ask.h"
+#include "suspects.h"
 #include "tele.h"
 
 #include "handshake.h"
@@ -108,6 +109,10 @@ static void take(struct child *c, const struct vt_frame *f)
     case VT_F_LAUNCH_PUT_DONE:
         if (c->role == ROLE_STORE)
             launch_from_store(c->sup, f);
+        break;
+    case VT_F_SUSPECT:
+        if (c->role == ROLE_GATEWAY)
+            suspects_said(c->sup, f);
         break;
     case VT_F_STORE_SAID:
         if (c->role == ROLE_STORE)

@@ -161,6 +161,8 @@ struct sup {
     struct duties *duties;
     struct memory *memory;
     struct store_asked *asked; /* NULL: nothing was asked yet */
+    char last_evidence[700];   /* file of the last crash, "": none */
+    struct json_t *suspects;   /* hashes of prompts, suspects.h */
     struct profiles *profiles;
     struct payload *payload; /* NULL: no model was checked yet */
     bool force_shape;        /* a forbidden shape was forced */

@@ -456,6 +456,8 @@ static const struct command {
     {"forbid", cmd_forbid, 1, "[KEY=VALUE,…] --note EVIDENCE: a shape known to fail; without one: list them"},
     {"measures", cmd_measures, 1, "[KEY] what shapes took, each for itself"},
     {"verdicts", cmd_verdicts, 1, "[SUBJECT --note TEXT] what was tried and left, with its figure"},
+    {"suspects", cmd_suspects, 2,
+     "[clear [HASH]] prompts that were in flight at crashes, quarantined ones among them"},
     {"op", cmd_op, 1, "N how operation N went (--wait)"},
     {"version", cmd_version, 0, "builds of vitriolctl and vitriold"},
 };

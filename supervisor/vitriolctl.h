@@ -38,5 +38,6 @@ int cmd_blessed(struct call *c);
 int cmd_forbid(struct call *c);
 int cmd_measures(struct call *c);
 int cmd_verdicts(struct call *c);
+int cmd_suspects(struct call *c);
 
 #endif

@@ -16,6 +16,7 @@
 #include "routes.h"
 #include "store_ask.h"
 #include "sup.h"
+#include "suspects.h"
 #include "tele.h"
 
 #include "build_id.h"
@@ -239,7 +240,7 @@ static int open_modules(struct sup *s, const struct options *o, struct vt_err *e
     if (vt_sock_check_library(err) < 0 || watch_signals(s, err) < 0 || ops_open(s, err) < 0 ||
         links_open(s, err) < 0 || routes_open(s, err) < 0 || duties_open(s, err) < 0 ||
         open_children(s, err) < 0 || open_ground(s, err) < 0 || profiles_open(s, o, err) < 0 ||
-        ctl_open(s, err) < 0 || tele_open(s, err) < 0 || memory_open(s, err) < 0)
+        suspects_open(s, err) < 0 || ctl_open(s, err) < 0 || tele_open(s, err) < 0 || memory_open(s, err) < 0)
         return -1;
     if (sd_event_add_time_relative(s->ev, &s->tick, CLOCK_MONOTONIC, TICK_US, 10000, on_tick, s) < 0)
         return vt_fail(err, VT_E_OS, "timer");
@@ -297,6 +298,7 @@ static void close_all(struct sup *s)
     duties_close(s);
     store_ask_close(s);
     profiles_close(s);
+    suspects_close(s);
     payload_close(s);
     ops_close(s);
     events_free(s->events);

@@ -558,6 +558,9 @@ static int prepare(struct answer *a, struct api_err *e)
     for (; a->n_choices < want; a->n_choices++)
         if (init_choice(a, a->n_choices, window, e))
             return -1;
+    for (unsigned i = 0; i < a->n_choices; i++)
+        if (blame_check(&a->gw->router, &a->choices[i].job, e))
+            return -1;
     return 0;
 }
 

@@ -83,6 +83,7 @@ static void on_tokens(struct router *r, struct job *j, const struct job_tokens *
     j->last_us = vt_mono(&r->clock);
     if (j->first_us == 0)
         j->first_us = j->last_us;
+    blame_progress(j);
     j->ops->tokens(j->arg, from);
 }
 

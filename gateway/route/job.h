@@ -68,6 +68,11 @@ struct job {
     uint64_t retry_at;          /* not submitted before; 0: at once */
     uint64_t granted, received; /* credit of the present submit */
     bool credit_due;
+    uint8_t sha[32];   /* of the prompt that was asked for */
+    bool suspect;      /* in flight at a crash: it runs when its turn comes (blame.h) */
+    bool cleared;      /* it got past the place of that crash */
+    bool unjudged;     /* interrupted; whether it may be resumed is looked at when the reason is known */
+    size_t suspect_at; /* ids that it had then */
     uint64_t created_us, held_us, accepted_us, first_us, last_us, ended_us;
     uint64_t seed;
     double sampler_state; /* after the last id of the transcript; NAN: none */

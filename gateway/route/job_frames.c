@@ -30,10 +30,8 @@ static void put_resume(struct vt_enc *e, const struct job *j)
 
 int job_send_submit(const struct job *j, struct vt_link *l, struct vt_err *err)
 {
-    uint8_t sha[VT_SHA256_LEN];
     struct vt_enc *e = vt_link_begin(l, VT_F_SUBMIT, j->handle);
     size_t n_items = j->tr.n_prompt - j->tr.n_forced;
-    vt_sha256(j->tr.prompt, n_items * sizeof *j->tr.prompt, sha);
     vt_enc_bin(e, VT_SUBMIT_RID, j->rid, sizeof j->rid);
     vt_enc_u64(e, VT_SUBMIT_OP, 0);
     vt_enc_str(e, VT_SUBMIT_TENANT, tenant);
@@ -46,7 +44,7 @@ int job_send_submit(const struct job *j, struct vt_link *l, struct vt_err *err)
     if (j->tr.logprobs)
         vt_enc_u64(e, VT_SUBMIT_LOGPROBS, j->tr.n_top + 1);
     vt_enc_u64(e, VT_SUBMIT_CREDIT, ROUTER_CREDIT);
-    vt_enc_bin(e, VT_SUBMIT_PROMPT_SHA, sha, sizeof sha);
+    vt_enc_bin(e, VT_SUBMIT_PROMPT_SHA, j->sha, sizeof j->sha);
     vt_enc_u64(e, VT_SUBMIT_REUSE, j->reuse);
     if (j->told_accepted)
         put_resume(e, j);

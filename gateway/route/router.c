@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define JUDGE_US VT_MS(500)
+
 void router_init(struct router *r, const struct vt_clock *clock, struct vt_log *log,
                  const struct router_rules *rules)
 {
@@ -125,11 +127,21 @@ static void attach(struct job *j, struct engine *e)
     j->state = JOB_ATTACHING;
 }
 
+/* Only the link had gone: the engine still runs it. */
+static struct engine *still_on(struct router *r, const struct job *j)
+{
+    struct engine *same = j->engine[0] ? router_engine_named(r, j->engine) : NULL;
+    bool runs = j->state == JOB_PARKED && same && engine_takes(same) && same->gen == j->engine_gen &&
+                same->link_id != j->link_id;
+    return runs ? same : NULL;
+}
+
 static struct job *next_to_run(struct router *r, uint64_t now)
 {
     struct job *held = NULL;
+    const struct job *turn = blame_turn(r);
     for (struct job *j = r->first; j; j = j->next) {
-        if (j->client_slow || j->retry_at > now)
+        if (j->client_slow || j->retry_at > now || (j->unjudged && !still_on(r, j)) || (turn && turn != j))
             continue;
         if (j->state == JOB_PARKED)
             return j;
@@ -146,10 +158,9 @@ void router_pump(struct router *r)
     const struct engine *e;
     struct job *j;
     while ((e = router_ready(r)) && (j = next_to_run(r, now))) {
-        struct engine *same = j->engine[0] ? router_engine_named(r, j->engine) : NULL;
-        /* Only the link had gone: the engine still runs it. */
-        if (j->state == JOB_PARKED && same && engine_takes(same) && same->gen == j->engine_gen &&
-            same->link_id != j->link_id) {
+        struct engine *same = still_on(r, j);
+        if (same) {
+            j->unjudged = false;
             j->attempts -= j->attempts > 0;
             attach(j, same);
         } else {
@@ -183,8 +194,9 @@ void router_start(struct router *r, struct job *j)
     else
         r->first = j;
     r->last = j;
+    blame_name(j);
     const struct engine *e = router_ready(r);
-    if (!e) {
+    if (!e || blame_turn(r)) {
         r->held_total++;
         return;
     }
@@ -252,7 +264,8 @@ void job_drained(struct job *j)
     } else if (j->state == JOB_PARKED && j->client_slow) {
         j->client_slow = false;
         /* The caller may be inside the HTTP library, where no ops are called; what fails here is for the next tick. */
-        if (j->retry_at == 0 && (e = router_ready(j->router)) && e->link_id == j->link_id)
+        if (j->retry_at == 0 && !blame_turn(j->router) && (e = router_ready(j->router)) &&
+            e->link_id == j->link_id)
             try_submit(j, router_engine_named(j->router, e->name), &err);
     }
 }
@@ -273,7 +286,6 @@ void router_fail_all(struct router *r, const struct api_err *e)
 
 static void interrupted(struct job *j)
 {
-    struct router *r = j->router;
     if (j->state == JOB_STOPPING) {
         job_finish(j, JOB_STOPPED, NULL);
         return;
@@ -283,6 +295,14 @@ static void interrupted(struct job *j)
     if (j->state == JOB_HELD)
         return;
     j->attempts += in_batch;
+    j->unjudged = true;
+}
+
+/* An interrupted job, when it is known what interrupted it. */
+static void judge(struct job *j)
+{
+    const struct router *r = j->router;
+    j->unjudged = false;
     if (!r->rules.resume)
         job_fail_interrupted(j, "gateway.resume is off");
     else if (j->attempts >= r->rules.resume_attempts)
@@ -304,6 +324,15 @@ static struct job *first_of_link_id(struct router *r, uint32_t link)
 {
     for (struct job *j = r->first; j; j = j->next)
         if (j->link_id == link && j->state != JOB_HELD)
+            return j;
+    return NULL;
+}
+
+/* link 0: of any. Interrupted before that time. */
+static struct job *first_unjudged(struct router *r, uint32_t link, uint64_t before)
+{
+    for (struct job *j = r->first; j; j = j->next)
+        if (j->unjudged && (link == 0 || j->link_id == link) && j->held_us < before)
             return j;
     return NULL;
 }
@@ -346,6 +375,7 @@ void router_link_down(struct router *r, struct vt_link *l)
     if (e)
         e->link = NULL;
     struct job *j;
+    blame_link_down(r, l);
     while ((j = first_on(r, l)))
         interrupted(j);
     struct api_err why;
@@ -365,9 +395,18 @@ void router_interrupted(struct router *r, const struct vt_frame *f)
         r->engines[i].retry_ms = ms > UINT32_MAX ? UINT32_MAX : (uint32_t)ms;
         r->engines[i].retry_from = vt_mono(&r->clock);
     }
+    /* The process is gone, although its link has not said so yet. */
+    for (unsigned i = 0; i < r->n_links; i++)
+        if (vt_link_id(r->links[i]) == link) {
+            router_link_down(r, r->links[i]);
+            break;
+        }
+    blame_verdict(r, link, (unsigned)vt_frame_u64(f, VT_INTERRUPTED_CLASS, 0));
+    struct job *j;
+    while ((j = first_unjudged(r, link, UINT64_MAX)))
+        judge(j);
     if (resume)
         return;
-    struct job *j;
     while ((j = first_of_link_id(r, link)))
         job_fail_interrupted(j, "the engine's state does not allow it");
 }
@@ -437,13 +476,15 @@ void router_tick(struct router *r)
         if (job_send_cancel(r->cancels[i].link, r->cancels[i].handle, r->cancels[i].why))
             r->cancels[left++] = r->cancels[i];
     r->n_cancels = left;
+    struct job *j;
+    while ((j = first_unjudged(r, 0, now - JUDGE_US))) /* only its link had gone, or nobody says why */
+        judge(j);
     if (r->routed)
         fail_hopeless(r); /* a draining engine may have turned one away since */
     router_pump(r);
-    for (struct job *j = r->first; j; j = j->next)
+    for (j = r->first; j; j = j->next)
         if (j->state == JOB_RUNNING && j->credit_due)
             send_credit(j);
-    struct job *j;
     while ((j = first_overdue(r, now))) {
         if (j->state == JOB_HELD) {
             struct api_err e;

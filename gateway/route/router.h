@@ -3,6 +3,7 @@
 #ifndef ROUTER_H
 #define ROUTER_H
 
+#include "blame.h"
 #include "clock.h"
 #include "frame.h"
 #include "job.h"
@@ -59,6 +60,7 @@ struct router {
         uint8_t why;
     } cancels[256]; /* not sent yet: the link's queue was full */
     unsigned n_cancels;
+    struct blame blame;
     uint64_t held_total, resumed_total, interrupted_total;
     uint64_t token_frames;
 };
@@ -72,7 +74,7 @@ void router_interrupted(struct router *r, const struct vt_frame *f);
 void router_hold(struct router *r, const struct vt_frame *f);
 /* What the links say. */
 void router_link_up(struct router *r, struct vt_link *l);
-void router_link_down(struct router *r, struct vt_link *l);
+void router_link_down(struct router *r, struct vt_link *l); /* again: nothing */
 void router_frame(struct router *r, struct vt_link *l, const struct vt_frame *f);
 /* Several times a second: timeouts, and what a full queue had put off. */
 void router_tick(struct router *r);
