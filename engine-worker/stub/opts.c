@@ -91,6 +91,7 @@ static int number_option(const char *key, const char *value, struct stub_opts *o
                 {"prefill", &o->prefill_rate, NULL},
                 {"price", &o->price, NULL},
                 {"grow", &o->grow_mib, NULL},
+                {"plan-delta", &o->plan_delta, NULL},
                 {"slow-prefill", &o->slow_prefill_ms, NULL},
                 {"corrupt-chunk", &f->corrupt_chunk, NULL},
                 {"exit0-after", NULL, &o->exit0_after},

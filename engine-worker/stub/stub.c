@@ -69,7 +69,8 @@ static void make_facts(struct eng *e)
     f->kv_bytes_per_token = e->o.price;
     f->block_bytes = (uint64_t)e->o.price * ENG_PAGE;
     f->rec_bytes = e->o.hybrid ? REC_BYTES : 0;
-    f->kv_planned = f->kv_measured = f->pool_tokens * e->o.price;
+    f->kv_planned = f->pool_tokens * e->o.price;
+    f->kv_measured = f->kv_planned + f->kv_planned * e->o.plan_delta / 100;
     msgpack_sbuffer_init(&sb);
     msgpack_packer_init(&pk, &sb, msgpack_sbuffer_write);
     msgpack_pack_map(&pk, 2);

@@ -22,6 +22,7 @@ struct stub_opts {
     uint64_t exit0_after, segv_at, hang_step, heartbeat_only, nan_at,
         device_sticky;        /* counts of tokens; 0: never */
     uint32_t slow_prefill_ms; /* slow-prefill=MS a step */
+    uint32_t plan_delta;      /* plan-delta=PCT: KV is measured that much above its plan */
     uint32_t grow_mib;        /* grow=MIB: holds that much more from the 300th token on */
     char crash_on[65];        /* crash-on=HASH: first digits of the prompt's SHA-256 */
     int stall_load;           /* stall-load=PCT; -1: never */

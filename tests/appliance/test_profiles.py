@@ -262,3 +262,11 @@ def test_damaged_records_are_moved_aside(shop):
     assert a.ctl_json('blessed') == []
     a.ctl('bless', 'y')
     assert stream.get(a.port, '/health').status == 200
+
+
+def test_plan_drift_is_told(shop):
+    """L20: a term that is measured 9 % above its plan is an alert, and is kept under its shape."""
+    a = shop({}, stub_args='plan-delta=9')
+    assert 'plan drift: kv measured' in a.log_text() and '+9.0 %' in a.log_text()
+    kv = [e['value']['values']['kv'] for e in a.ctl_json('measures')]
+    assert len(kv) == 1 and kv[0]['measured'] > kv[0]['planned'] > 0
