@@ -76,6 +76,21 @@ static void add_text(struct model *m, size_t *slot, enum item_kind kind, const c
     emit_text(m, fx, kind == ITEM_TEXT ? "text" : "reasoning", s, n);
 }
 
+/* The engine's id goes back to it if it is one: short, plain, and not used before. */
+static bool fit_id(const struct model *m, const char *id)
+{
+    size_t n = id != NULL ? strlen(id) : 0;
+    if (n == 0 || n > 64 ||
+        strspn(id, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-") != n)
+        return false;
+    for (size_t i = 0; i < m->n_items; i++) {
+        const struct call *c = m->items[i].call;
+        if (c != NULL && (strcmp(c->id, id) == 0 || (c->wire_id != NULL && strcmp(c->wire_id, id) == 0)))
+            return false;
+    }
+    return true;
+}
+
 static void add_call(struct model *m, const json_t *part)
 {
     struct reply *a = &m->core->answer;
@@ -87,9 +102,11 @@ static void add_call(struct model *m, const json_t *part)
     const json_t *f = json_object_get(part, "function");
     const char *name = js_str(f, "name"), *args = js_str(f, "arguments");
     if (a->calls[index] == 0) {
+        const char *theirs = fit_id(m, js_str(part, "id")) ? js_str(part, "id") : NULL;
         struct item *it = grow(m, &a->calls[index], ITEM_CALL);
         char id[24];
         snprintf(id, sizeof id, "c%04" PRId64, ++m->core->next_call);
+        it->call->wire_id = mem_dup(theirs);
         it->call->id = mem_dup(id);
         it->call->state = CALL_ARRIVING;
         it->call->args = mem_dup("");

@@ -11,6 +11,7 @@ static json_t *call_to_json(const struct call *c)
 {
     json_t *o = json_object(), *changes = json_array();
     js_set_str(o, "id", c->id);
+    js_set_str(o, "wire_id", c->wire_id);
     js_set_str(o, "name", c->name);
     js_set_str(o, "args", c->args);
     js_set_str(o, "gist", c->gist);
@@ -74,6 +75,7 @@ static void add_str(struct text *t, const json_t *o, const char *key)
 static void call_from_json(struct call *c, const json_t *o)
 {
     c->id = mem_dup(js_str(o, "id"));
+    c->wire_id = mem_dup(js_str(o, "wire_id"));
     c->name = mem_dup(js_str(o, "name"));
     c->args = mem_dup(js_str(o, "args"));
     c->gist = mem_dup(js_str(o, "gist"));

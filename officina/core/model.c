@@ -67,6 +67,7 @@ void call_free(struct call *c)
     if (c == NULL)
         return;
     free(c->id);
+    free(c->wire_id);
     free(c->name);
     free(c->args);
     free(c->gist);

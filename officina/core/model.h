@@ -76,10 +76,11 @@ struct approval {
 };
 
 struct call {
-    char *id;   /* Officina's own, "c0012", unique in the conversation */
-    char *name; /* tool */
-    char *args; /* canonical JSON object once whole; the bytes so far while ARRIVING */
-    char *gist; /* "src/parse.c  1–140", "make test": what the row shows behind the name */
+    char *id;      /* Officina's own, "c0012", unique in the conversation */
+    char *wire_id; /* the engine's own id of it, when it was fit to be sent back; or NULL */
+    char *name;    /* tool */
+    char *args;    /* canonical JSON object once whole; the bytes so far while ARRIVING */
+    char *gist;    /* "src/parse.c  1–140", "make test": what the row shows behind the name */
     enum call_state state;
     uint64_t started, ended; /* 0: not yet */
     struct text tail;   /* what it printed last while running: at most 8 KiB, whole lines, controls removed */

@@ -88,10 +88,11 @@ void dialect_user(struct text *t, const char *note, const char *body, size_t len
 }
 
 /* Nine letters or digits for providers that insist: the number of the call is unique in the conversation. */
-static void call_id(struct text *t, const struct coupling *c, const char *id)
+static void call_id(struct text *t, const struct coupling *c, const struct call *call)
 {
+    const char *id = call->wire_id != NULL ? call->wire_id : call->id;
     if (c->ids_nine)
-        text_printf(t, "\"c%08lld\"", strtoll(id + 1, NULL, 10));
+        text_printf(t, "\"c%08lld\"", strtoll(call->id + 1, NULL, 10));
     else
         js_quote(t, id, strlen(id));
 }
@@ -139,7 +140,7 @@ void dialect_answer(struct text *t, const struct coupling *c, const struct item 
             continue;
         const struct call *call = items[i].call;
         text_printf(t, "%s{\"id\":", first ? "" : ",");
-        call_id(t, c, call->id);
+        call_id(t, c, call);
         text_puts(t, ",\"type\":\"function\",\"function\":{\"name\":");
         js_quote(t, call->name, strlen(call->name));
         text_puts(t, ",\"arguments\":");
@@ -166,7 +167,7 @@ void dialect_result(struct text *t, const struct coupling *c, const struct call 
     if (steer != NULL && steer[0] != '\0')
         text_printf(&s, "\n[officina] The user says meanwhile:\n%s", steer);
     text_puts(t, "{\"role\":\"tool\",\"tool_call_id\":");
-    call_id(t, c, call->id);
+    call_id(t, c, call);
     text_puts(t, ",\"content\":");
     js_quote(t, text_str(&s), s.len);
     text_puts(t, "}");
