@@ -193,6 +193,7 @@ static void put_opened(struct app *a, json_t *o, const char *session, bool read_
     json_object_set_new(o, "headless", json_boolean(a->headless));
     json_object_set_new(o, "once", json_boolean(a->once));
     json_object_set_new(o, "emit", json_boolean(a->o.output == OUT_STREAM));
+    json_object_set_new(o, "answers", json_boolean(a->o.stream_input && !a->eof));
     json_object_set_new(o, "read_only", json_boolean(read_only));
     json_object_set_new(o, "trusted", json_boolean(a->m->trusted));
     js_set_int(o, "max_requests", a->o.max_turns != 0 ? a->o.max_turns : a->headless ? 60 : 200);

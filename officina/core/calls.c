@@ -206,7 +206,7 @@ static void do_todo(struct model *m, struct item *it, const json_t *args, struct
 static void do_ask(struct model *m, struct item *it, const json_t *args, struct effects *fx)
 {
     struct call *call = it->call;
-    if (m->headless) {
+    if (m->headless && !m->core->answers) {
         deny(m, it, CALL_DENIED, "denied", "nobody can be asked; decide yourself or stop", fx);
         return;
     }
@@ -325,7 +325,7 @@ void calls_next(struct model *m, struct effects *fx)
 
 static void ask_user(struct model *m, struct item *it, const struct event *e, struct effects *fx)
 {
-    if (m->headless) {
+    if (m->headless && !m->core->answers) {
         deny(m, it, CALL_DENIED, "denied: nobody can be asked", e->text, fx);
         return;
     }
@@ -455,6 +455,15 @@ void calls_answer(struct model *m, const struct event *e, struct effects *fx)
         call->approval = NULL;
         call->flags |= TOOL_WRITES;
     }
+    calls_next(m, fx);
+}
+
+void calls_nobody(struct model *m, struct effects *fx)
+{
+    m->core->answers = false;
+    for (size_t i = turn_start(m); i < m->n_items; i++)
+        if (m->items[i].kind == ITEM_CALL && m->items[i].call->state == CALL_ASKING)
+            deny(m, &m->items[i], CALL_DENIED, "denied: nobody can be asked", NULL, fx);
     calls_next(m, fx);
 }
 

@@ -383,6 +383,7 @@ static void user(struct model *m, const struct event *e, struct effects *fx)
     case EV_SHEET_DO: sheet_do(m, (int)e->n, fx); break;
     case EV_CLOSED:
         m->core->once = true;
+        calls_nobody(m, fx);
         if (m->core->phase == PH_IDLE && m->n_queue == 0)
             effect_add(fx, FX_QUIT, 0, NULL, NULL)->n = m->core->exit;
         break;
@@ -411,13 +412,17 @@ static void rest(struct model *m, const struct event *e, struct effects *fx)
     case EV_RESUMED: restore_resumed(m, fx); break;
     case EV_COUPLED: restore_coupled(m, e->text, fx); break;
     case EV_SHEET: sheet_show(m, e); break;
-    case EV_NOTICE: {
-        struct item *it = notice(m, e->n == 0 ? NOTICE_INFO : NOTICE_TROUBLE, "%s", e->text);
-        emit_text(m, fx, "notice", text_str(&it->body), it->body.len);
-        break;
-    }
+    case EV_NOTICE: notice(m, e->n == 0 ? NOTICE_INFO : NOTICE_TROUBLE, "%s", e->text); break;
     default: break;
     }
+}
+
+static void tell_notices(struct model *m, struct effects *fx)
+{
+    struct core *c = m->core;
+    for (; c->noticed < m->n_items; c->noticed++)
+        if (m->items[c->noticed].kind == ITEM_NOTICE)
+            emit_text(m, fx, "notice", text_str(&m->items[c->noticed].body), m->items[c->noticed].body.len);
 }
 
 void core_step(struct model *m, const struct event *e, struct effects *fx)
@@ -433,6 +438,7 @@ void core_step(struct model *m, const struct event *e, struct effects *fx)
         rest(m, e, fx);
     status_update(m);
     economy_gauges(m);
+    tell_notices(m, fx);
 }
 
 static uint64_t sooner(uint64_t a, uint64_t b)

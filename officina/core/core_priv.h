@@ -91,6 +91,8 @@ struct core {
     /* headless */
     bool emit;                 /* stream-json objects are wanted */
     bool once;                 /* leave when the turn has ended */
+    bool answers;              /* headless, but somebody answers on standard input */
+    size_t noticed;            /* items below were told as notices */
     int denied, allowed_later; /* calls */
     int exit;
     char *exit_status, *exit_detail;
@@ -159,6 +161,8 @@ void calls_checked(struct model *m, const struct event *e, struct effects *fx);
 void calls_output(struct model *m, const struct event *e);
 void calls_done(struct model *m, const struct event *e, struct effects *fx);
 void calls_answer(struct model *m, const struct event *e, struct effects *fx);
+/* Nobody answers any more: what waits is denied. */
+void calls_nobody(struct model *m, struct effects *fx);
 /* Gives every open call of the turn a closing result. */
 void calls_close(struct model *m, const char *why, struct effects *fx);
 void call_finish(struct model *m, struct item *it, enum call_state state, const char *result, size_t n,

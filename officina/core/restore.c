@@ -24,6 +24,7 @@ static void forget_conversation(struct model *m)
     c->n_units = c->covered = 0;
     c->epoch = c->counted_units = 0;
     c->next_call = c->next_answer = c->next_turn = 0;
+    c->noticed = 0;
     c->phase = PH_IDLE;
     c->request = 0;
     c->told_mode = MODE_BUILD;
@@ -63,6 +64,7 @@ void restore_opened(struct model *m, const char *text, struct effects *fx)
     m->trusted = js_bool(o, "trusted", false);
     c->once = js_bool(o, "once", false);
     c->emit = js_bool(o, "emit", false);
+    c->answers = js_bool(o, "answers", false);
     c->max_requests = (int)js_int(o, "max_requests", 200);
     c->spent_day = js_int(o, "spent_day", 0);
     c->spent_month = js_int(o, "spent_month", 0);
@@ -178,6 +180,7 @@ void restore_resumed(struct model *m, struct effects *fx)
 {
     struct core *c = m->core;
     bool interrupted = false;
+    c->noticed = m->n_items;
     close_open(m, fx);
     for (size_t i = 0; i < m->n_items; i++) {
         const struct item *it = &m->items[i];

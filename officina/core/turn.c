@@ -246,7 +246,7 @@ void turn_end(struct model *m, enum turn_state state, struct effects *fx)
         engine_checkpoint(m, false, fx);
         economy_after_turn(m, fx);
     }
-    if (state == TURN_DONE && c->phase == PH_IDLE && m->n_queue != 0) {
+    if ((state == TURN_DONE || m->headless) && c->phase == PH_IDLE && m->n_queue != 0) {
         char *text = dequeue(m);
         turn_begin(m, text, fx);
         free(text);
