@@ -294,6 +294,7 @@ static int open_screen(struct app *a, struct vt_err *err)
                                       .ascii = a->o.ascii,
                                       .no_mouse = a->o.no_mouse,
                                       .no_motion = a->o.no_motion,
+                                      .keeper = a->keeper,
                                       .sink = app_put,
                                       .arg = a,
                                       .history = history};

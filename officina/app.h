@@ -25,6 +25,7 @@ struct app {
     struct tools *tools;
     struct snap *snap;
     struct screen *screen;
+    struct keeper *keeper; /* NULL: none */
     int64_t project;
     char *tools_json;
     FILE *record;

@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -153,6 +152,9 @@ int main(int argc, char **argv)
         options_free(&a.o);
         return EXIT_WRONG;
     }
+    /* The keeper outlives every death of the workshop and gives the terminal back. */
+    if (screen)
+        a.keeper = keeper_start(STDIN_FILENO, &err);
     int rc = live(&a, &err);
     app_close(&a);
     return rc;

@@ -22,7 +22,7 @@
 
 #define ARGS_MAX 256
 
-static const char *const commands[] = {"serve", "run", "eval", "bench", "inspect", "pull", "help", "version"};
+static const char *const commands[] = {"serve", "run", "eval", "bench", "inspect", "pull", "officina", "help", "version"};
 static const char *const ctl_commands[] = {"status",     "health", "wait",        "bounce", "drain",
                                            "checkpoint", "slots",  "fingerprint", "events", "config",
                                            "start",      "stop",   "reset",       "op"};
@@ -44,6 +44,7 @@ static void usage(FILE *out)
           "  bench      prefill and decode speed\n"
           "  inspect    what a GGUF file holds\n"
           "  pull       fetch a model: hf:OWNER/REPO:QUANT or a URL\n"
+          "  officina   the coding workshop in this folder, or in the one given\n"
           "  version, help\n"
           "A running appliance is asked with vitriolctl.\n",
           out);
@@ -445,5 +446,7 @@ int main(int argc, char **argv)
         return become("vitriol-tool", argv); /* its commands have the same names */
     if (strcmp(command, "pull") == 0)
         return become("vitriol-pull", argv + 1);
+    if (strcmp(command, "officina") == 0)
+        return become("officina", argv + 1);
     return unknown(command);
 }
