@@ -220,6 +220,12 @@ static enum http_outcome judge_status(const struct http_request *q, const struct
 {
     char url[SOURCE_URL_MAX];
     source_shown(q->url, url, sizeof url);
+    if ((r->status == 401 || r->status == 403) && r->led_on && !r->hub_error[0]) {
+        /* Addresses that a hub leads to are signed and hold for a while: the next try gets a fresh one. */
+        vt_fail(err, VT_E_UNAVAILABLE, "%.300s: the address that it led to is refused there (status %ld)",
+                url, r->status);
+        return HTTP_RETRY;
+    }
     switch (r->status) {
     case 200:
     case 206: return HTTP_OK;
@@ -305,6 +311,8 @@ enum http_outcome http_get(struct http *h, const struct http_request *q, const s
     set_up(h, q, &t, q->from ? range : NULL, headers);
     curl_easy_setopt(h->curl, CURLOPT_ERRORBUFFER, detail);
     CURLcode rc = curl_easy_perform(h->curl);
+    long hops = 0;
+    r->led_on = curl_easy_getinfo(h->curl, CURLINFO_REDIRECT_COUNT, &hops) == CURLE_OK && hops > 0;
     if (rc == CURLE_OK && has_content(r) && begin(&t))
         rc = CURLE_WRITE_ERROR;
     const enum http_outcome out = judge(&t, q, rc, detail);

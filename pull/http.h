@@ -43,6 +43,7 @@ struct http_reply {
     int64_t retry_after_s;
     char hub_error[64]; /* X-Error-Code */
     bool unreachable;   /* no server of that address answered at all */
+    bool led_on;        /* an answer before led to the last one */
 };
 
 struct http_sink {

@@ -154,9 +154,10 @@ static int read_alignment(struct gguf_part *p, struct vt_err *err)
         return vt_fail(err, VT_E_PAYLOAD, "%s: general.alignment is %s instead of u32", p->path,
                        gguf_value_name(kv->type));
     p->alignment = gguf_le32(kv->val);
-    if (p->alignment == 0 || (p->alignment & (p->alignment - 1)) != 0 || p->alignment > GGUF_MAX_ALIGN)
-        return vt_fail(err, VT_E_PAYLOAD, "%s: general.alignment is %u; a power of two up to 1 MiB is needed",
-                       p->path, p->alignment);
+    if (p->alignment < 8 || (p->alignment & (p->alignment - 1)) != 0 || p->alignment > GGUF_MAX_ALIGN)
+        return vt_fail(err, VT_E_PAYLOAD,
+                       "%s: general.alignment is %u; a power of two from 8 to 1 MiB is needed", p->path,
+                       p->alignment);
     return 0;
 }
 

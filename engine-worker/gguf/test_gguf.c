@@ -375,8 +375,8 @@ static void bad_metadata(void **state)
     put_key(&o, "s", 8);
     put_u64(&o, UINT64_MAX - 3);
     refused(&o, VT_E_PAYLOAD, "'s': ");
-    static const uint32_t align[] = {0, 3, 48, 1u << 21};
-    for (int i = 0; i < 4; i++) {
+    static const uint32_t align[] = {0, 1, 4, 3, 48, 1u << 21};
+    for (int i = 0; i < 6; i++) {
         o = (free(o.b), head_only(3, 0, 1));
         put_kv_u32(&o, "general.alignment", align[i]);
         refused(&o, VT_E_PAYLOAD, "alignment");

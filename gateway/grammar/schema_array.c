@@ -123,7 +123,8 @@ static void containing(struct array *a, uint32_t at, const struct counted *k)
     const bool whole = a->max != GRAMMAR_MANY, most = k->max != GRAMMAR_MANY;
     const uint32_t cap = whole ? a->max : a->min > 1 ? a->min : 1, width = (most ? k->max : k->min) + 1;
     if (cap > MAX_COUNTED || width > MAX_COUNTED || (uint64_t)cap * width > 10 * MAX_COUNTED) {
-        schema_fail(s, "contains together with counts above %d is not supported", MAX_COUNTED);
+        schema_fail(s, "contains with counts above %d, or of more than %d in all, is not supported",
+                    MAX_COUNTED, 10 * MAX_COUNTED);
         return;
     }
     const json_t *yes = and_also(a, k->schema), *no = most ? opposite(a, k->schema) : NULL;

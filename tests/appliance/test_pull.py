@@ -218,6 +218,67 @@ def test_the_hub(server, place):
     pull(place, 'hf:o/r', rc=65, **hub)
 
 
+@pytest.fixture
+def cdn():
+    s = FileServer()
+    yield s
+    s.close()
+
+
+def test_the_hub_leads_to_signed_addresses(server, cdn, place):
+    """Each try asks the hub anew, goes on where it was, and names the content to the server that has it, not the secret."""
+    server.hub_with_cdn(cdn, 'o/r', {NAME: DATA, 'm-Q8_0.gguf': gguf(5000, 3)})
+    cdn.script = [{'cut': 250000, 'etag': '"d41d8cd98f00b204e9800998ecf8427e-12"'}, {'etag': '"d41d8cd98f00b204e9800998ecf8427e-12"'}]
+    said = pull(place, 'hf:o/r', HF_ENDPOINT=server.url, HF_TOKEN=SECRET)
+    assert content(place) == DATA and folder(place) == [NAME] and sha256(DATA) in said
+    assert cdn.ranges() == [None, 'bytes=250000-'] and cdn.sent == len(DATA)
+    assert cdn.requests[1][1]['If-Range'] == '"d41d8cd98f00b204e9800998ecf8427e-12"'
+    assert len(cdn.signatures) == 2 and not any('Authorization' in h for _, h in cdn.requests)
+    assert 'sig0' not in said and SECRET not in said
+
+
+def test_a_signed_address_that_is_over_is_asked_for_anew(server, cdn, place):
+    server.hub_with_cdn(cdn, 'o/r', {NAME: DATA}, lifetimes=[0, 0])
+    said = pull(place, 'hf:o/r', HF_ENDPOINT=server.url)
+    assert content(place) == DATA and 'trying again' in said and 'token' not in said.lower()
+    assert len(cdn.requests) == 3
+
+
+def test_a_signed_address_that_never_holds(server, cdn, place):
+    server.hub_with_cdn(cdn, 'o/r', {NAME: DATA}, lifetimes=[0] * 10)
+    said = pull(place, '--retries', '1', 'hf:o/r', HF_ENDPOINT=server.url, rc=69)
+    assert 'is refused there (status 403)' in said and 'Signature' not in said and folder(place) == []
+
+
+def test_a_whole_part_is_checked_and_placed(server, cdn, place):
+    """Everything has come, but the run ended before it was checked."""
+    server.hub_with_cdn(cdn, 'o/r', {NAME: DATA}, sums=False)
+    cdn.script = [{'cut': len(DATA) - 1}]
+    pull(place, '--retries', '0', 'hf:o/r', HF_ENDPOINT=server.url, rc=69)
+    with open(place + '/models/' + NAME + '.part', 'ab') as f:
+        f.write(DATA[-1:])
+    pull(place, 'hf:o/r', HF_ENDPOINT=server.url)
+    assert content(place) == DATA and folder(place) == [NAME]
+
+
+def test_other_content_than_the_hub_names(server, cdn, place):
+    server.hub_with_cdn(cdn, 'o/r', {NAME: DATA})
+    for path in cdn.files:
+        cdn.files[path] = gguf(len(DATA), 9)
+    said = pull(place, 'hf:o/r', HF_ENDPOINT=server.url, rc=65)
+    assert 'SHA-256' in said and folder(place) == []
+
+
+def test_compressed_though_nobody_asked(server, cdn, place):
+    import gzip
+    server.hub_with_cdn(cdn, 'o/r', {NAME: DATA})
+    for path in cdn.files:
+        cdn.files[path] = gzip.compress(DATA)[:len(DATA)].ljust(len(DATA), b'\0')
+    cdn.script = [{'headers': {'Content-Encoding': 'gzip'}}]
+    said = pull(place, 'hf:o/r', HF_ENDPOINT=server.url, rc=65)
+    assert 'no GGUF file' in said and folder(place) == []
+
+
 def test_sets_come_whole(server, place):
     parts = {'Q4_K_M/m-Q4_K_M-%05d-of-00003.gguf' % i: gguf(90000 + i, i, (i - 1, 3)) for i in (1, 2, 3)}
     server.hub('o/set', parts)
