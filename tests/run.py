@@ -222,6 +222,21 @@ def pytest(folder):
     return c
 
 
+def stage_gpu():
+    """Kernels, whole models, and the appliance with its faults, on a real GPU."""
+    c = Counts()
+    if not any(os.path.exists(p) for p in ('/dev/nvidiactl', '/dev/dxg')):
+        print('skipped: there is no NVIDIA GPU on this machine (no /dev/nvidiactl)', flush=True)
+        c.skipped = 1
+        return c
+    if not os.path.exists(os.path.join(BUILD, 'engine-worker', 'cuda', 'vitriol-cuda.so')):
+        c.fail('gpu: this build has no code for GPUs (no nvcc, or -Dcuda=disabled)')
+        return c
+    c.add(meson_tests(BUILD, ['gpu']))
+    c.add(pytest('gpu'))
+    return c
+
+
 STAGES = {
     'unit': stage_unit,
     'asan': stage_asan,
@@ -233,7 +248,7 @@ STAGES = {
     'faults': lambda: pytest('faults'),
     'units': lambda: pytest('units'),
 }
-ON_REQUEST = {'gpu': lambda: meson_tests(BUILD, ['gpu'])}  # needs a machine with a GPU
+ON_REQUEST = {'gpu': stage_gpu}
 
 
 ALONE = {'mutations': 'mutate.py'}

@@ -92,6 +92,11 @@ void be_seal(struct be *b, uint64_t *out, const void *p, size_t bytes, uint64_t 
 int be_alloc_host(struct be *b, void **out, size_t bytes, struct vt_err *err);
 void be_release_host(struct be *b, void *p);
 
+/* Memory of this process that somebody else has made, as fast for be_fetch as be_alloc_host's from now on, until be_unpin, which
+ * comes before it is unmapped. A hint: without it everything works. Any thread. */
+void be_pin(struct be *b, void *p, size_t bytes);
+void be_unpin(struct be *b, void *p);
+
 /* Batches of the same kind do the same operations on the same addresses: only what lies there differs. A backend may record
  * what is called between be_begin and be_end and do it again at once. key is 0 for a batch that is like no other; equal keys
  * promise the same calls. be_begin: true when it has been done already, and nothing is to be called but be_end. */

@@ -220,6 +220,18 @@ int be_upload_to(struct be *b, struct be_weight *out, void *memory, const struct
     return b->ops->upload(b, out, memory, w, n, err);
 }
 
+void be_pin(struct be *b, void *p, size_t bytes)
+{
+    if (b->ops->pin != NULL)
+        b->ops->pin(b, p, bytes);
+}
+
+void be_unpin(struct be *b, void *p)
+{
+    if (b->ops->unpin != NULL)
+        b->ops->unpin(b, p);
+}
+
 int be_share(struct be *b, void **out, size_t bytes, int *fd, struct vt_err *err)
 {
     *out = NULL;

@@ -43,6 +43,8 @@ static bool has_device(void)
 static void look(void)
 {
     char self[1024], path[1100];
+    if (found.m != NULL)
+        return;
     if (!has_device()) { /* the module is large: most machines need not read it */
         snprintf(found.why, sizeof found.why, "there is no NVIDIA GPU (no /dev/nvidiactl)");
         return;
@@ -60,6 +62,11 @@ static void look(void)
             snprintf(path, sizeof path, "%s/%s", VT_DIR_LIBEXEC, MODULE);
         found.m = open_at(path);
     }
+}
+
+void gpu_use(const struct gpu_module *m)
+{
+    found.m = m;
 }
 
 int gpu_count(const char **why)

@@ -23,6 +23,9 @@ struct gpu_module {
     int (*backend)(struct be **out, int device, struct vt_err *err);
 };
 
+/* This one instead of the file; before anybody asks. For programs that have a module linked. */
+void gpu_use(const struct gpu_module *m);
+
 /* How many GPUs there are. With 0, *why (NULL: nobody asks) tells why: no module, no driver, no device. */
 int gpu_count(const char **why);
 /* VT_E_CONFIG: there is no such GPU; VT_E_DEVICE_LOST. */

@@ -60,6 +60,8 @@ struct be_ops {
     int (*sync)(struct be *b, struct vt_err *err);
     int (*alloc_host)(struct be *b, void **out, size_t bytes, struct vt_err *err);
     void (*release_host)(struct be *b, void *p);
+    void (*pin)(struct be *b, void *p, size_t bytes);
+    void (*unpin)(struct be *b, void *p);
     bool (*begin)(struct be *b, uint64_t key);
     void (*end)(struct be *b, uint64_t key);
     int (*share)(struct be *b, void **out, size_t bytes, int *fd, struct vt_err *err);

@@ -113,8 +113,9 @@ static int cu_read(struct be *b, void *dst, const void *src, size_t bytes, struc
 static int cu_fetch(struct be *b, void *dst, const void *src, size_t bytes, struct vt_err *err)
 {
     const struct cu *c = cu_of(b);
-    cudaError_t e =
-        bytes == 0 ? cudaSuccess : cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToHost, c->reads);
+    cudaError_t e = cudaSetDevice(c->device);
+    if (e == cudaSuccess && bytes > 0)
+        e = cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToHost, c->reads);
     if (e == cudaSuccess)
         e = cudaStreamSynchronize(c->reads);
     return e == cudaSuccess ? 0 : lost(err, c->device, e, "fetch");
@@ -136,6 +137,20 @@ static int cu_alloc_host(struct be *b, void **out, size_t bytes, struct vt_err *
 static void cu_release_host(struct be *b, void *p)
 {
     cu_ok(cu_of(b), cudaFreeHost(p), "free");
+}
+
+/* Other threads begin on device 0, and a call there would make a context on it. */
+static void cu_pin(struct be *b, void *p, size_t bytes)
+{
+    if (cudaSetDevice(cu_of(b)->device) != cudaSuccess ||
+        cudaHostRegister(p, bytes, cudaHostRegisterPortable) != cudaSuccess)
+        cudaGetLastError(); /* pageable memory is slower, and that is all */
+}
+
+static void cu_unpin(struct be *b, void *p)
+{
+    if (cudaSetDevice(cu_of(b)->device) != cudaSuccess || cudaHostUnregister(p) != cudaSuccess)
+        cudaGetLastError();
 }
 
 /* ---- the backend ---- */
@@ -211,6 +226,8 @@ static struct be_ops table()
     o.sync = cu_sync;
     o.alloc_host = cu_alloc_host;
     o.release_host = cu_release_host;
+    o.pin = cu_pin;
+    o.unpin = cu_unpin;
     o.begin = cu_begin;
     o.end = cu_end;
     o.share = cu_share;

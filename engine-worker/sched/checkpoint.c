@@ -179,6 +179,16 @@ int engine_export_read(struct eng *e, struct eng_export *x, int kind, uint32_t i
                  : rec_read(e, &h->recs[index], off, dst, len);
 }
 
+void engine_pin(struct eng *e, void *p, size_t bytes)
+{
+    be_pin(e->be, p, bytes);
+}
+
+void engine_unpin(struct eng *e, void *p)
+{
+    be_unpin(e->be, p);
+}
+
 /* ---- import ---- */
 
 struct import {

@@ -245,6 +245,7 @@ static void claim(void *arg, const struct resident *r, uint64_t weights)
         want(&w[n++], "window.ledger", false, key, kv_ledger_bytes(window.n_pages));
     }
     keep_claim(c->config->keep, w, n, VAULT_WAIT_MS, &err);
+    e->held = keep_held(c->config->keep);
 }
 
 /* The pool's memory and ledger; both of the engine before, or both empty. */
@@ -332,6 +333,20 @@ static int make_resident(struct eng *e, const struct eng_config *c, struct vt_er
     return 0;
 }
 
+/* What the device has less than before: all that was not held by a vault already. Work space is what is neither weights nor KV:
+ * buffers, states, tables, the backend's scratch. */
+static void measure_device(const struct eng *e, const struct eng_config *c, struct eng_facts *f)
+{
+    struct gpu_facts after;
+    const struct gpu_facts *before = &e->resident.gpu;
+    uint64_t known = upload_bytes(e->resident.up) + f->kv_measured;
+    f->weights_planned = f->weights_measured = upload_bytes(e->resident.up);
+    f->work_planned = fw_plan(e->model, (int64_t)e->n_slots + e->ubatch, e->n_slots) + states_bytes(e);
+    if (gpu_facts(&after, atoi(e->resident.device + strlen("gpu:")), NULL) == 0 &&
+        before->free > after.free && before->free - after.free + e->held > known)
+        f->work_measured = before->free - after.free + e->held - known;
+}
+
 static int make_facts(struct eng *e, const struct eng_config *c, struct vt_err *err)
 {
     const struct model *m = e->model;
@@ -359,11 +374,11 @@ static int make_facts(struct eng *e, const struct eng_config *c, struct vt_err *
         .weights_measured = m->bytes + m->owned_bytes,
         .kv_planned = kv_planned(e, c),
         .kv_measured = kv_bytes(e->kv) + (e->win ? kv_bytes(e->win) : 0),
-        .work_planned = fw_bytes(e->fw),
+        .work_planned = fw_bytes(e->fw) + states_bytes(e),
         .work_measured = fw_bytes(e->fw) + states_bytes(e),
     };
     if (e->resident.up)
-        f->weights_planned = f->weights_measured = upload_bytes(e->resident.up);
+        measure_device(e, c, f);
     snprintf(f->arch, sizeof f->arch, "%s", m->arch);
     snprintf(f->model, sizeof f->model, "%s", m->name);
     snprintf(f->simd, sizeof f->simd, "%s", be_name(e->be));
@@ -495,6 +510,8 @@ const struct eng_ops eng_real = {
     .export_begin = engine_export_begin,
     .export_free = engine_export_free,
     .export_read = engine_export_read,
+    .pin = engine_pin,
+    .unpin = engine_unpin,
     .resident = engine_resident,
     .import_begin = engine_import_begin,
     .import_write = engine_import_write,

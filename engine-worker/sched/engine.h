@@ -208,6 +208,10 @@ struct eng_ops {
     int (*export_read)(struct eng *e, struct eng_export *x, int kind, uint32_t index, uint64_t off, void *dst,
                        size_t len);
 
+    /* Memory that export_read will be given parts of; NULL: the core does not care. unpin before it is unmapped. Any thread. */
+    void (*pin)(struct eng *e, void *p, size_t bytes);
+    void (*unpin)(struct eng *e, void *p);
+
     /* Tokens that this request would reuse if it were submitted now. */
     uint32_t (*resident)(const struct eng *e, const struct eng_request *q);
     /* Import into fresh pages; publish is one swap into the slot; free without publish gives everything back. With ENG_CACHE

@@ -99,6 +99,7 @@ struct eng {
     struct be_pool *pool; /* of resident, as is be */
     struct be *be;
     struct keep *keep;   /* borrowed; NULL: nothing outlives us */
+    uint64_t held;       /* bytes of the device that the vault had for us */
     unsigned first_kept; /* of the pools, among its pieces */
     struct kv *kv, *win; /* win: of the layers with a window; NULL: none */
     struct fw *fw;
@@ -180,6 +181,8 @@ void pulse_set(struct eng *e, enum eng_op op);
 uint64_t checkpoint_rec_bytes(const struct eng *e);
 int engine_export_begin(struct eng *e, uint32_t slot, struct eng_export **out, struct vt_err *err);
 void engine_export_free(struct eng *e, struct eng_export *x);
+void engine_pin(struct eng *e, void *p, size_t bytes);
+void engine_unpin(struct eng *e, void *p);
 int engine_export_read(struct eng *e, struct eng_export *x, int kind, uint32_t index, uint64_t off, void *dst,
                        size_t len);
 int engine_import_begin(struct eng *e, uint32_t slot, const char *tenant, const uint32_t *items,

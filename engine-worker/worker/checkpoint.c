@@ -52,6 +52,8 @@ void checkpoint_link_up(struct checkpoint *c, struct vt_link *l, void *bulk, siz
         return;
     }
     c->link = l;
+    c->bulk = bulk;
+    c->bulk_bytes = bytes;
     c->silent = false;
     c->ids_before_link = c->next_id;
     c->n_salts = 0; /* a rebuilt store has others */
@@ -73,6 +75,9 @@ void checkpoint_link_down(struct checkpoint *c)
     struct vt_err why;
     vt_fail(&why, VT_E_UNAVAILABLE, "the store is gone");
     c->link = NULL;
+    if (c->pinned)
+        compute_unpin(c->o.compute, c->bulk);
+    c->pinned = false;
     memset(&c->ring, 0, sizeof c->ring);
     save_fail(c, &why);
     if (c->load.state != LOAD_IDLE)

@@ -118,6 +118,9 @@ struct checkpoint {
     struct checkpoint_opts o;
     struct vt_link *link;
     struct vt_ring ring;
+    void *bulk; /* the ring's mapping, of the link; what is exported goes there */
+    size_t bulk_bytes;
+    bool pinned;
     uint32_t half; /* ring slots of each direction */
     uint64_t next_id, ids_before_link, next_autosave, chunks;
     struct salt salts[SALTS];

@@ -472,3 +472,15 @@ int compute_export_read(struct compute *c, struct eng_export *x, int kind, uint3
 {
     return c->o.ops->export_read(atomic_load(&c->eng), x, kind, index, off, dst, len);
 }
+
+void compute_pin(struct compute *c, void *p, size_t bytes)
+{
+    if (c->o.ops->pin != NULL)
+        c->o.ops->pin(atomic_load(&c->eng), p, bytes);
+}
+
+void compute_unpin(struct compute *c, void *p)
+{
+    if (c->o.ops->unpin != NULL)
+        c->o.ops->unpin(atomic_load(&c->eng), p);
+}

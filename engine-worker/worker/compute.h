@@ -131,6 +131,9 @@ void compute_pulse(struct compute *c, struct eng_pulse *out);
 void compute_status(struct compute *c, struct compute_status *out);
 /* After EV_LOADED. */
 const struct eng_facts *compute_facts(const struct compute *c);
+/* For what export_read fills; any thread after the load. */
+void compute_pin(struct compute *c, void *p, size_t bytes);
+void compute_unpin(struct compute *c, void *p);
 /* Copies bytes of a held export; any time until CMD_EXPORT_FREE. */
 int compute_export_read(struct compute *c, struct eng_export *x, int kind, uint32_t index, uint64_t off,
                         void *dst, size_t len);

@@ -319,6 +319,10 @@ static bool send_piece(struct checkpoint *c)
     int slot = free_ring_slot(c);
     if (slot < 0 || s->under_way >= s->credit)
         return false;
+    if (!c->pinned) {
+        compute_pin(c->o.compute, c->bulk, c->bulk_bytes);
+        c->pinned = true;
+    }
     uint8_t *dst = vt_ring_slot(&c->ring, (uint32_t)slot, len);
     if (dst == NULL ||
         compute_export_read(c->o.compute, s->x, rec ? CKPT_REC : CKPT_KV, rec ? s->rec[index] : index,

@@ -41,6 +41,26 @@ void worker_fatal(struct worker *w, const struct vt_err *err)
 
 /* ---- load, restore, self-test, ready ---- */
 
+/* Since this process was forked, to the kernel's tick of 10 ms. */
+static uint64_t since_start(void)
+{
+    unsigned long long ticks = 0;
+    struct timespec now;
+    char text[1024];
+    FILE *f = fopen("/proc/self/stat", "re");
+    const char *at = f != NULL && fgets(text, sizeof text, f) != NULL ? strrchr(text, ')') : NULL;
+    if (f != NULL)
+        fclose(f);
+    if (at == NULL ||
+        sscanf(at, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+               &ticks) != 1 ||
+        clock_gettime(CLOCK_BOOTTIME, &now) < 0)
+        return 0;
+    uint64_t us = (uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000u;
+    uint64_t start = ticks * 1000000u / (uint64_t)sysconf(_SC_CLK_TCK);
+    return us > start ? us - start : 0;
+}
+
 static void enter(struct worker *w, enum worker_state s)
 {
     w->state = s;
@@ -171,6 +191,8 @@ static void ready(struct worker *w, const struct event *ev)
         return;
     }
     vt_child_phase(w->child, VT_PHASE_SELFTEST, 1, 1, NULL);
+    vt_log(w->log, VT_LOG_NOTICE, "ready %.0f ms after its start, self-test %.0f ms",
+           (double)since_start() / 1e3, (double)(vt_mono(&w->clock) - w->state_since) / 1e3);
     enter(w, W_READY);
     report_ready(w);
     orders_admission(w);
@@ -353,26 +375,6 @@ static int start_load(struct worker *w, struct vt_err *err)
     return sd_event_add_io(w->ev, &w->events_src, compute_fd(w->compute), EPOLLIN, on_compute, w) < 0
                ? vt_fail(err, VT_E_OS, "event source for the compute thread")
                : 0;
-}
-
-/* Since this process was forked, to the kernel's tick of 10 ms. */
-static uint64_t since_start(void)
-{
-    unsigned long long ticks = 0;
-    struct timespec now;
-    char text[1024];
-    FILE *f = fopen("/proc/self/stat", "re");
-    const char *at = f != NULL && fgets(text, sizeof text, f) != NULL ? strrchr(text, ')') : NULL;
-    if (f != NULL)
-        fclose(f);
-    if (at == NULL ||
-        sscanf(at, ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
-               &ticks) != 1 ||
-        clock_gettime(CLOCK_BOOTTIME, &now) < 0)
-        return 0;
-    uint64_t us = (uint64_t)now.tv_sec * 1000000u + (uint64_t)now.tv_nsec / 1000u;
-    uint64_t start = ticks * 1000000u / (uint64_t)sysconf(_SC_CLK_TCK);
-    return us > start ? us - start : 0;
 }
 
 static void on_welcome(void *arg, const uint8_t instance[16])

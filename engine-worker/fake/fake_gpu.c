@@ -1,0 +1,176 @@
+/* The processor's operations behind the face of a device with memory of its own: weights are uploaded, batches are moved there, memory
+ * outlives the process, and there is only so much of it. So that everything about a GPU but its arithmetic is tested where
+ * there is none. Models with experts do not run on it. */
+#include "fault.h"
+
+#include "../backend/internal.h"
+#include "build_id.h"
+
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MEMORY (640u << 20) /* of the device, for what one process takes */
+
+struct fake {
+    struct be_pool *pool;
+    _Atomic uint64_t used;
+};
+
+static _Atomic int present; /* the fault that everything meets */
+
+void fault_inject(enum fault f)
+{
+    atomic_store(&present, f);
+}
+
+static int trouble(struct vt_err *err)
+{
+    while (atomic_load(&present) == FAULT_SPIN)
+        sleep(1);
+    if (atomic_load(&present) == FAULT_FULL)
+        return vt_fail(err, VT_E_DEVICE_MEM, "GPU 0: wait: out of memory");
+    return atomic_load(&present) == FAULT_LOST
+               ? vt_fail(err, VT_E_DEVICE_LOST, "GPU 0: wait: an illegal memory access was encountered")
+               : 0;
+}
+
+static int take(struct be *b, size_t bytes, struct vt_err *err)
+{
+    struct fake *f = b->device;
+    uint64_t free_bytes = MEMORY - atomic_load(&f->used);
+    if (bytes > free_bytes || atomic_load(&present) == FAULT_FULL)
+        return vt_fail(err, VT_E_DEVICE_MEM, "GPU 0: %.1f MiB asked for, %.1f MiB of %.1f MiB are free",
+                       (double)bytes / 1048576, (double)free_bytes / 1048576, (double)MEMORY / 1048576);
+    atomic_fetch_add(&f->used, bytes);
+    return 0;
+}
+
+static void give(struct be *b, size_t bytes)
+{
+    struct fake *f = b->device;
+    atomic_fetch_sub(&f->used, bytes);
+}
+
+static int fake_alloc(struct be *b, void **out, size_t bytes, struct vt_err *err)
+{
+    return take(b, bytes, err) < 0 ? -1 : cpu_table()->alloc(b, out, bytes, err);
+}
+
+static void fake_release(struct be *b, void *p, size_t bytes)
+{
+    if (p)
+        give(b, bytes);
+    cpu_table()->release(b, p, bytes);
+}
+
+static int fake_share(struct be *b, void **out, size_t bytes, int *fd, struct vt_err *err)
+{
+    return take(b, bytes, err) < 0 ? -1 : cpu_table()->share(b, out, bytes, fd, err);
+}
+
+static int fake_share_open(struct be *b, void **out, size_t bytes, int fd, struct vt_err *err)
+{
+    return take(b, bytes, err) < 0 ? -1 : cpu_table()->share_open(b, out, bytes, fd, err);
+}
+
+static int fake_read(struct be *b, void *dst, const void *src, size_t bytes, struct vt_err *err)
+{
+    return trouble(err) < 0 ? -1 : cpu_table()->read(b, dst, src, bytes, err);
+}
+
+static int fake_sync(struct be *b, struct vt_err *err)
+{
+    return trouble(err);
+}
+
+static int fake_alloc_host(struct be *b, void **out, size_t bytes, struct vt_err *err)
+{
+    *out = calloc(1, bytes);
+    return *out ? 0 : vt_fail(err, VT_E_NOMEM, "pinned memory");
+}
+
+static void fake_release_host(struct be *b, void *p)
+{
+    free(p);
+}
+
+static size_t fake_weight_bytes(const struct be *b, const struct be_weight *w, int n)
+{
+    return be_type_ok(w->type)
+               ? (size_t)(ggml_row_bytes(w->type, (uint64_t)w->n_in) * (uint64_t)w->n_out) * (size_t)n
+               : 0;
+}
+
+static int fake_upload(struct be *b, struct be_weight *out, void *memory, const struct be_weight *w, int n,
+                       struct vt_err *err)
+{
+    size_t part = fake_weight_bytes(b, w, 1);
+    for (int i = 0; i < n; i++)
+        memcpy((uint8_t *)memory + (size_t)i * part, w[i].data, part);
+    return trouble(err);
+}
+
+static void fake_fini(struct be *b)
+{
+    struct fake *f = b->device;
+    be_pool_free(f->pool);
+    free(f);
+}
+
+/* ---- the module ---- */
+
+static int fake_count(void)
+{
+    return 1;
+}
+
+static int fake_facts(struct gpu_facts *out, int device, struct vt_err *err)
+{
+    *out = (struct gpu_facts){
+        .name = "fake", .uuid = "0", .sm = 90, .free = MEMORY, .total = MEMORY, .multiprocessors = 1};
+    return 0;
+}
+
+static const struct be_ops *table(void)
+{
+    static struct be_ops ops;
+    ops = *cpu_table();
+    ops.name = "fake";
+    ops.alloc = fake_alloc;
+    ops.release = fake_release;
+    ops.share = fake_share;
+    ops.share_open = fake_share_open;
+    ops.unshare = fake_release;
+    ops.read = fake_read;
+    ops.fetch = fake_read;
+    ops.sync = fake_sync;
+    ops.alloc_host = fake_alloc_host;
+    ops.release_host = fake_release_host;
+    ops.weight_bytes = fake_weight_bytes;
+    ops.upload = fake_upload;
+    ops.fini = fake_fini;
+    return &ops;
+}
+
+static int fake_backend(struct be **out, int device, struct vt_err *err)
+{
+    struct fake *f = calloc(1, sizeof *f);
+    if (!f || be_pool_new(&f->pool, 2, err) < 0 || be_new(out, f->pool, -1, err) < 0) {
+        if (f)
+            be_pool_free(f->pool);
+        free(f);
+        return -1;
+    }
+    (*out)->ops = table();
+    (*out)->device = f;
+    return 0;
+}
+
+const struct gpu_module *fault_module(void)
+{
+    static const struct gpu_module fake = {VT_BUILD_ID, fake_count, fake_facts, fake_backend};
+    return &fake;
+}

@@ -1,0 +1,74 @@
+"""Everything about a GPU but its arithmetic, where there is none: the engine computes on a fake one, with weights and pages that a vault
+holds and faults that are ordered."""
+import os
+import re
+
+import pytest
+
+from harness import gpu
+from harness.appliance import Appliance, program
+from harness.stream import check_transcript
+from harness.text import prose, short
+
+SETS = {'engine.device': 'gpu:0', 'engine.ctx_tokens': 2048, 'engine.slots': 2, 'engine.vault': 'on',
+        'supervisor.backoff_max_ms': 200, 'engine.hang_budget_s': 3}
+
+
+def fake(tmp_path, fault=None, at=40, **sets):
+    """An appliance on the fake GPU, the first generation of which has that fault in its at-th step."""
+    return Appliance(sets=dict(SETS, **{'engine.program': program('vitriol-engine-fake')}, **gpu.fault(tmp_path, fault, at),
+                               **sets))
+
+
+def test_same_text_as_the_cpu(tmp_path):
+    with fake(tmp_path) as a, Appliance(sets={'engine.device': 'cpu'}) as cpu:
+        assert a.text(short(1), 40) == cpu.text(short(1), 40)
+        line = a.ctl_json('fingerprint')['current'][0]['map']
+        assert line['engine.device'] == 'gpu:0' and line['engine.simd'] == 'fake'
+
+
+@pytest.mark.parametrize('fault', ['lost', 'spin'])
+def test_takeover_after(tmp_path, fault):
+    with fake(tmp_path, fault, 30) as a:
+        s = a.stream(prose(2400), 60, ignore_eos=True).run()
+        assert check_transcript(s, ('normal',)) == 'normal'
+        assert s.text == a.text(prose(2400), 60, ignore_eos=True)
+        first, second = gpu.loads(a)
+        assert not first.kept and second.kept and second.pages >= 2 and second.spoilt == 0
+        reason = 'device_lost' if fault == 'lost' else 'hung'
+        assert a.metric('vitriol_child_restarts_total', {'child': 'engine0', 'class': reason}) == 1
+
+
+def test_memory_that_runs_out_ends_the_process(tmp_path):
+    """Exit code 82; the vault lets go of everything, for that may be what is missing."""
+    with fake(tmp_path, 'full', 3, **{'engine.ctx_tokens': 4096, 'engine.slots': 1}) as a:
+        s = a.stream(prose(9000), 8, ignore_eos=True).run()
+        assert check_transcript(s, ('normal',)) == 'normal'
+        assert len(gpu.loads(a)) == 2 and not gpu.loads(a)[1].kept
+        assert a.metric('vitriol_child_restarts_total', {'child': 'engine0', 'class': 'device_oom_run'}) == 1
+
+
+def test_a_model_that_does_not_fit_is_refused_with_the_sum(tmp_path):
+    a = fake(tmp_path, **{'engine.ctx_tokens': 131072, 'engine.slots': 8})
+    try:
+        a.start(wait=False)
+        gpu.wait_for('the refusal', lambda: 'MiB are free' in a.log_text(), 30)
+        sums = re.search(r'(\d+) MiB of weights, (\d+) MiB of KV cache and work space and (\d+) MiB of reserve are (\d+) MiB', a.log_text())
+        numbers = [int(n) for n in sums.groups()]
+        assert abs(sum(numbers[:3]) - numbers[3]) <= 2
+        gpu.wait_for('its class', lambda: 'device_oom_load' in a.ctl('status', check=False)[1] + a.log_text(), 10)
+    finally:
+        a.destroy()
+
+
+def test_spoilt_weights_are_uploaded_again(tmp_path):
+    with fake(tmp_path) as a:
+        want = a.text(short(2), 30)
+        sizes = sorted((os.stat(f).st_size, f) for f in gpu.memory_of(a.child('vault0')))
+        for size, path in sizes[-2:]:  # weights and pages, whichever is which
+            with open(path, 'r+b') as f:
+                f.seek(size // 2)
+                f.write(b'spoilt!!')
+        a.next_generation('engine0', a.kill('engine0'))
+        assert not gpu.loads(a)[-1].kept
+        assert a.text(short(2), 30) == want
