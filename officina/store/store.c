@@ -305,7 +305,8 @@ char *store_find(struct store *s, int64_t project, const char *name)
     if (name == NULL)
         return sql_str(
             s,
-            "SELECT id FROM session WHERE project = ? AND EXISTS(SELECT 1 FROM turn WHERE session = num) "
+            "SELECT id FROM session WHERE project = ? AND (EXISTS(SELECT 1 FROM turn WHERE session = num) OR "
+            "EXISTS(SELECT 1 FROM draft WHERE draft.session = num AND text <> '')) " /* half a sentence is kept, too */
             "ORDER BY updated DESC, num DESC LIMIT 1",
             "i", project);
     return sql_str(s,

@@ -42,10 +42,24 @@ void act_compose(struct act *a)
     act_send(a, EV_COMPOSE, (int64_t)e->caret, text_str(&e->text));
 }
 
+/* Notes when a box came up that was not there before: with the frame that shows it, not with the key that answers. */
+static void watch_box(struct act *a)
+{
+    const struct model *m = a->m;
+    int64_t id = m->status == ST_APPROVAL && m->asking < m->n_items ? m->items[m->asking].id : 0;
+    if (id != a->u->box_id) {
+        a->u->box_id = id;
+        a->u->box_shown = a->now;
+        a->u->whole = false;
+        a->u->box_scroll = 0;
+    }
+}
+
 void act_sync(struct act *a)
 {
     struct ui *u = a->u;
     const struct composer *c = &a->m->composer;
+    watch_box(a);
     if (c->text.len == u->sent.len && memcmp(text_str(&c->text), text_str(&u->sent), u->sent.len) == 0)
         return;
     text_set(&u->sent, text_str(&c->text));
@@ -188,19 +202,6 @@ void act_answer(struct act *a, enum answer answer, bool quiet)
     a->u->box_scroll = 0;
 }
 
-/* Notes when a box came up that was not there before. */
-static void watch_box(struct act *a)
-{
-    const struct model *m = a->m;
-    int64_t id = m->status == ST_APPROVAL && m->asking < m->n_items ? m->items[m->asking].id : 0;
-    if (id != a->u->box_id) {
-        a->u->box_id = id;
-        a->u->box_shown = a->now;
-        a->u->whole = false;
-        a->u->box_scroll = 0;
-    }
-}
-
 /* ---- the mouse ---- */
 
 /* The choice of an approval that stands at column x of a row like "│ Alt-Y once  Alt-N deny │". */
@@ -275,7 +276,6 @@ static void paste(struct act *a, const struct term_event *ev)
 
 void act_event(struct act *a, const struct term_event *ev)
 {
-    watch_box(a);
     switch (ev->kind) {
     case TE_KEY:
         act_key(a, ev);
@@ -293,5 +293,4 @@ void act_event(struct act *a, const struct term_event *ev)
         break;
     case TE_ANSWER: break;
     }
-    watch_box(a);
 }

@@ -226,6 +226,8 @@ static void call_line(struct rows *out, const struct call *c, const struct look 
     if (c->reason && (c->state == CALL_DENIED || c->state == CALL_REFUSED || c->state == CALL_CLOSED)) {
         told = true;
         took = (struct word){""};
+        if (c->state == CALL_DENIED && strncmp(c->reason, "denied", 6) != 0)
+            row_str(&gist, style_of(ROLE_DIM), "denied: ");
         row_text(&gist, c->reason, strlen(c->reason), GATE_EXACT, 4, style_of(ROLE_DIM));
     } else if (c->gist) {
         row_text(&gist, c->gist, strlen(c->gist), GATE_EXACT, 4, style_of(ROLE_TEXT));

@@ -168,8 +168,14 @@ void status_draw(struct frame *f)
     int width = (int)gate_width(text_str(&right), right.len, GATE_RUNNING);
     int rest = (int)gate_width(left.s + word, left.len - word, GATE_RUNNING);
     bool both = x + rest + 2 + width < w;
-    x = grid_cut(f->grid, x, y, w - 1, left.s + word, left.len - word, GATE_EXACT, f->l.g->more,
-                 style_of(ROLE_TEXT));
+    if (!both && width < w / 3 && !f->l.compact) { /* the way out stays; the sentence before it gives way */
+        x = grid_cut(f->grid, x, y, w - 3 - width, left.s + word, left.len - word, GATE_EXACT, f->l.g->more,
+                     style_of(ROLE_TEXT));
+        both = true;
+    } else {
+        x = grid_cut(f->grid, x, y, w - 1, left.s + word, left.len - word, GATE_EXACT, f->l.g->more,
+                     style_of(ROLE_TEXT));
+    }
     if (both)
         grid_text(f->grid, w - 1 - width, y, w, right.s, right.len, GATE_RUNNING, style_of(ROLE_DIM));
     else if (w - 1 - x - 2 > 12 && !f->l.compact) /* the tail of the hints is the way out: keep that */

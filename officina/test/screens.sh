@@ -1,0 +1,338 @@
+#!/bin/bash
+# End-to-end tests of the workshop's screen: the real program in a real terminal against the scripted gateway.
+# usage: screens.sh [CASE…]; OFFICINA and GATEWAY name the programs.
+. "$(dirname "$0")/tmux.sh"
+trap 'finish; rm -rf "$work"' EXIT
+
+engine='engine n_ctx=32768 certified=32768 slots=1 model=scripted-1 checkpoints=on cut=any'
+cat >"$work/editor" <<'EOS'
+#!/bin/sh
+printf 'written in the editor\nsecond line\n' >"$1"
+EOS
+chmod +x "$work/editor"
+
+case_start() {
+    begin start "$engine
+ON 1 say \"ok\" end"
+    expect READY && expect 'Visita Interiora' && expect 'OFFICINA'
+    colours | grep -q '38;5;71' || fail 'no verdigris in 256 colours'
+    type x
+    expect '› x'
+    gone 'Visita' 3
+    keys C-c
+    gone '› x' 3
+    keys C-c
+    expect 'press Ctrl-C again to leave' 3
+    keys C-c
+    restored
+}
+
+case_states() {
+    begin states "$engine delta=4 gap=40
+ON 1 progress 4000 0 1000 pause 900 progress 4000 0 2500 pause 900 think \"let me think about this for some while now\" pause 600 say \"a long answer that takes its time to arrive\" pause 700 end
+ON 2 say \"slow\" pause 5000 end
+ON 3 status 400 bad"
+    expect READY
+    type 'go'
+    keys Enter
+    expect READING 5 && expect THINKING 8 && expect WRITING 8 && expect 'thought' 5
+    expect READY 8
+    type 'again'
+    keys Enter
+    expect WRITING 5
+    type 'and this'
+    keys Enter
+    expect 'QUEUED 1' 5
+    keys M-q
+    expect '› and this' 5
+    keys C-u
+    keys Escape
+    expect INTERRUPTED 5
+    type 'wrong'
+    keys Enter
+    expect ERROR 8
+}
+
+case_approval() {
+    begin approval "$engine
+ON 1 say \"I will make a file.\" call bash {\"command\":\"touch made-by-model && rm -rf gone\"} end
+ON 2 say \"it is denied\" call bash {\"command\":\"touch second\"} end
+ON 3 say \"finished\" end"
+    expect READY
+    type 'make it'
+    keys Enter
+    expect 'AWAITING APPROVAL ─ bash'
+    expect '$ touch made-by-model && rm -rf gone'
+    sleep 0.6
+    # typing never approves: every letter, Enter, space, digits
+    type 'y yes s p n Y S P N 1 2 3 ok allow approve ' 5
+    keys Tab
+    keys Tab
+    sleep 0.3
+    expect 'AWAITING APPROVAL' 1
+    [ -e "$work/project/made-by-model" ] && fail 'typing ran the command'
+    # a chord in the middle of typing does not count either
+    type 'abc'
+    keys M-y
+    sleep 0.3
+    [ -e "$work/project/made-by-model" ] && fail 'a chord within 250 ms of a key ran the command'
+    sleep 0.6
+    keys C-u
+    sleep 0.6
+    type 'keep it'
+    sleep 0.6
+    keys M-n
+    expect 'denied: keep it' 5
+    expect 'touch second' 5
+    sleep 0.8
+    keys C-x
+    keys y
+    expect finished 8
+    [ -e "$work/project/second" ] || fail 'Ctrl-X y did not run the command'
+    [ -e "$work/project/made-by-model" ] && fail 'the denied command ran'
+}
+
+case_click() {
+    begin click "$engine
+ON 1 call bash {\"command\":\"touch clicked\"} end
+ON 2 say \"finished\" end"
+    expect READY
+    type 'make it'
+    keys Enter
+    expect 'Alt-Y once'
+    sleep 0.8
+    row=$(frame | grep -n 'Alt-Y once' | head -1 | cut -d: -f1)
+    mouse "<0;6;${row}M"
+    mouse "<0;6;${row}m"
+    expect finished 8
+    [ -e "$work/project/clicked" ] || fail 'the click did not run the command'
+}
+
+case_paste() {
+    begin paste "$engine
+ON 1 say \"one message\" end"
+    expect READY
+    i=0
+    while [ "$i" -lt 30 ]; do
+        i=$((i + 1))
+        echo "pasted line $i"
+    done >"$work/pasted"
+    paste "$work/pasted"
+    expect 'pasted line 30'
+    never 'YOU' 1
+    keys BSpace
+    keys Enter
+    expect 'one message'
+    same "$(frame | grep -c 'YOU  t0002')" 0 'a second message'
+}
+
+case_sizes() {
+    begin sizes "$engine
+ON 1 say \"here\" end"
+    expect READY
+    type 'a draft'
+    resize 37x9
+    expect 'window too small: 37×9'
+    resize 40x12
+    expect '› a draft'
+    resize 120x40
+    expect '─ COUPLING' && expect '─ CONTEXT' && expect '› a draft'
+    resize 200x50
+    expect '─ COUPLING' && expect '› a draft'
+    resize 80x24
+    gone '─ COUPLING' 5
+    sleep 0.5
+    keys F2
+    expect '─ COUPLING' 5
+    keys Escape
+    gone '─ COUPLING' 5
+}
+
+case_kill() {
+    begin kill "$engine
+ON 1 say \"here\" end"
+    expect READY
+    type 'a draft'
+    sleep 0.5
+    signal KILL
+    restored
+    type 'clear'
+    keys Enter
+    type "'$OFFICINA' . --engine http://127.0.0.1:$port --resume last"
+    keys Enter
+    expect READY
+    expect '› a draft' 5
+    signal TERM
+    restored
+}
+
+case_suspend() {
+    begin suspend "$engine
+ON 1 say \"here\" end"
+    expect READY
+    type 'a draft'
+    keys C-z
+    expect Stopped 5
+    same "$(pane alternate_on)" 0 'the alternate screen'
+    type 'fg'
+    keys Enter
+    expect '› a draft' 5
+    expect READY
+    keys C-u
+    keys C-d
+    keys C-d
+    restored
+}
+
+case_away() {
+    begin away "$engine
+ON 1 say \"here\" end
+ON 2 say \"back again\" end"
+    expect READY
+    old=$port
+    kill "$gateway_pid"
+    wait "$gateway_pid" 2>/dev/null
+    expect 'ENGINE AWAY' 30
+    expect 'Alt-R now' 2
+    type 'while it is away'
+    keys Enter
+    expect 'YOU  t0001' 5
+    gateway "$engine
+ON 1 say \"back again\" end" "$old"
+    keys M-r
+    expect 'back again' 20
+}
+
+case_link() {
+    begin link "$engine
+HEALTH 2.0s loading ; 10.0s up ; 12.0s bouncing eta=20 ; 20.0s up boot=2
+ON 1 say \"here\" end"
+    expect READY
+    expect 'ENGINE LOADING' 15
+    expect 'ENGINE BOUNCING' 20
+    expect 'planned restart' 2
+    expect READY 20
+}
+
+case_compose() {
+    begin compose "$engine
+ON 1 say \"here\" end
+ON 2 say \"there\" end"
+    expect READY
+    type 'first prompt'
+    keys Enter
+    expect here
+    type 'first lime'
+    keys BSpace
+    keys BSpace
+    type 'ne'
+    keys C-a
+    keys C-k
+    keys C-y
+    expect '› first line'
+    keys C-u
+    keys C-_
+    expect '› first line'
+    keys M-Enter
+    type 'second line'
+    expect '  second line'
+    keys C-c
+    gone 'second line' 3
+    keys Up
+    expect '  second line' 3
+    keys C-c
+    keys C-r
+    expect 'search:' 3
+    type 'first pr'
+    expect '▸ first prompt' 3
+    keys Enter
+    expect '› first prompt' 3
+    keys C-u
+    keys C-g
+    expect '› written in the editor' 5
+    expect '  second line' 3
+    keys C-c
+    type '/re'
+    expect '/rewind' 3 && expect '/resume' 3
+    keys Escape
+    gone '/resume' 3
+    keys C-u
+    echo x >"$work/project/some-file.c"
+    type 'see @som'
+    expect 'some-file.c' 3
+    keys Tab
+    expect '› see @some-file.c' 3
+    keys C-u
+    keys F1
+    expect 'approve once' 3
+    keys Escape
+    gone 'approve once' 3
+    keys Tab
+    expect '── PLAN' 3
+    keys Tab
+    expect '── BUILD' 3
+}
+
+case_scroll() {
+    long=$(i=0; while [ $i -lt 60 ]; do i=$((i + 1)); printf 'row %d of the answer  \\n\\n' $i; done)
+    begin scroll "$engine
+ON 1 say \"$long\" end"
+    expect READY
+    type go
+    keys Enter
+    expect 'row 60 of'
+    expect READY
+    keys PPage
+    gone 'row 60 of' 3
+    expect '· End' 3
+    mouse '<65;10;10M'
+    keys C-Home
+    expect 'YOU  t0001' 3
+    keys End
+    expect 'row 60 of' 3
+    mouse '<64;10;10M'
+    expect '· End' 3
+}
+
+case_rewind() {
+    begin rewind "$engine
+ON 1 say \"first answer\" end"
+    expect READY
+    type 'a question'
+    keys Enter
+    expect 'first answer'
+    expect READY
+    keys Escape
+    keys Escape
+    expect 'REWIND' 5
+    expect '▸ now' 3
+    keys Escape
+    gone '▸ now' 3
+}
+
+case_ascii() {
+    begin ascii "$engine
+ON 1 call bash {\"command\":\"touch it; sleep 2\"} end
+ON 2 say \"finished\" end" 80x24 --ascii
+    expect READY
+    type go
+    keys Enter
+    expect '+ AWAITING APPROVAL - bash'
+    sleep 0.8
+    keys M-y
+    expect 'RUNNING bash' 5
+    expect finished 8
+    frame | LC_ALL=C grep -q '[^ -~]' && fail 'a character that is no ASCII'
+}
+
+run() {
+    "case_$1"
+    finish
+}
+
+all='start states approval click paste sizes kill suspend away link compose scroll rewind ascii'
+for c in ${*:-$all}; do
+    run "$c"
+done
+[ "$failed" -eq 0 ] && echo "all screens as they should be" || echo "$failed failed"
+exit "$((failed > 0))"
