@@ -30,7 +30,7 @@ fail() {
 }
 
 expect() {
-    i=$((${2:-10} * 10))
+    i=$((${2:-10} * 30)) # three times as long before it counts as a fault: other programs run, too
     while [ "$i" -gt 0 ]; do
         frame | grep -qF -- "$1" && return 0
         sleep 0.1
@@ -41,7 +41,7 @@ expect() {
 }
 
 gone() {
-    i=$((${2:-10} * 10))
+    i=$((${2:-10} * 30))
     while [ "$i" -gt 0 ]; do
         frame | grep -qF -- "$1" || return 0
         sleep 0.1
