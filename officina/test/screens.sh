@@ -14,7 +14,7 @@ chmod +x "$work/editor"
 case_start() {
     begin start "$engine
 ON 1 say \"ok\" end"
-    expect READY && expect 'Visita Interiora' && expect 'OFFICINA'
+    expect READY && expect 'Visita Interiora' && shot start && expect 'OFFICINA'
     colours | grep -q '38;5;71' || fail 'no verdigris in 256 colours'
     type x
     expect '› x'
@@ -35,7 +35,7 @@ ON 3 status 400 bad"
     expect READY
     type 'go'
     keys Enter
-    expect READING 5 && expect THINKING 8 && expect WRITING 8 && expect 'thought' 5
+    expect READING 5 && shot reading && expect THINKING 8 && expect WRITING 8 && expect 'thought' 5
     expect READY 8
     type 'again'
     keys Enter
@@ -63,6 +63,7 @@ ON 3 say \"finished\" end"
     keys Enter
     expect 'AWAITING APPROVAL ─ bash'
     expect '$ touch made-by-model && rm -rf gone'
+    shot approval
     sleep 0.6
     # typing never approves: every letter, Enter, space, digits
     type 'y yes s p n Y S P N 1 2 3 ok allow approve ' 5
@@ -132,10 +133,12 @@ ON 1 say \"here\" end"
     type 'a draft'
     resize 37x9
     expect 'window too small: 37×9'
+    shot small
     resize 40x12
     expect '› a draft'
     resize 120x40
     expect '─ COUPLING' && expect '─ CONTEXT' && expect '› a draft'
+    shot panel
     resize 200x50
     expect '─ COUPLING' && expect '› a draft'
     resize 80x24
@@ -192,6 +195,7 @@ ON 2 say \"back again\" end"
     wait "$gateway_pid" 2>/dev/null
     expect 'ENGINE AWAY' 30
     expect 'Alt-R now' 2
+    shot away
     type 'while it is away'
     keys Enter
     expect 'YOU  t0001' 5
@@ -201,15 +205,23 @@ ON 1 say \"back again\" end" "$old"
     expect 'back again' 20
 }
 
-case_link() {
-    begin link "$engine
-HEALTH 2.0s loading ; 10.0s up ; 12.0s bouncing eta=20 ; 20.0s up boot=2
+case_loading() {
+    begin loading "$engine
+HEALTH 1.0s loading
 ON 1 say \"here\" end"
-    expect READY
     expect 'ENGINE LOADING' 15
-    expect 'ENGINE BOUNCING' 20
+    keys C-c C-c
+    restored
+}
+
+case_bouncing() {
+    begin bouncing "$engine
+HEALTH 2.0s bouncing eta=20
+ON 1 say \"here\" end"
+    expect 'ENGINE BOUNCING' 15
     expect 'planned restart' 2
-    expect READY 20
+    expect 'clean restart' 2
+    shot bouncing
 }
 
 case_compose() {
@@ -252,6 +264,7 @@ ON 2 say \"there\" end"
     keys C-c
     type '/re'
     expect '/rewind' 3 && expect '/resume' 3
+    shot menu
     keys Escape
     gone '/resume' 3
     keys C-u
@@ -303,6 +316,7 @@ ON 1 say \"first answer\" end"
     keys Escape Escape
     expect 'REWIND' 5
     expect '▸ now' 3
+    shot rewind
     keys Escape
     gone '▸ now' 3
 }
@@ -327,7 +341,7 @@ run() {
     finish
 }
 
-all='start states approval click paste sizes kill suspend away link compose scroll rewind ascii'
+all='start states approval click paste sizes kill suspend away loading bouncing compose scroll rewind ascii'
 for c in ${*:-$all}; do
     run "$c"
 done

@@ -7,6 +7,7 @@
 #   expect TEXT [SECONDS]          the screen shows it within that time (10)
 #   gone TEXT [SECONDS]            and no more
 #   never TEXT [SECONDS]           it does not show up meanwhile (1)
+#   shot NAME                      keeps the screen for the manual
 #   frame                          the screen's text;  colours  with its colours
 #   resize WxH;  mouse BYTES;  signal SIG;  finish
 #
@@ -21,6 +22,12 @@ export LC_ALL=C.UTF-8
 tm() { tmux -S "$work/tmux" -f /dev/null "$@"; }
 
 frame() { tm capture-pane -p -t screen 2>/dev/null; }
+# Keeps the screen as SHOTS/NAME.txt, for the manual; without SHOTS nothing.
+shot() {
+    [ -n "${SHOTS:-}" ] && frame | sed "s|$work/project|~/my-project|" >"$SHOTS/$1.txt"
+    return 0
+}
+
 colours() { tm capture-pane -e -p -t screen 2>/dev/null; }
 
 fail() {

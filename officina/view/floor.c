@@ -113,12 +113,9 @@ static void hint_of(const struct frame *f, struct text *out, enum role *role)
         text_puts(out, m->sheet.hint);
     } else if (!f->u->follow && f->u->rows_below > 0) {
         *role = ROLE_GOLD;
-        if (m->n_items > f->u->seen)
-            text_printf(out, "%s %d new row%s · End", g->down, f->u->rows_below,
-                        f->u->rows_below == 1 ? "" : "s");
-        else
-            text_printf(out, "%s %d row%s · End", g->down, f->u->rows_below,
-                        f->u->rows_below == 1 ? "" : "s");
+        text_printf(out, "%s %d%s%s row%s · End", g->down, f->u->rows_below,
+                    f->u->rows_below >= 300 ? "+" : "", m->n_items > f->u->seen ? " new" : "",
+                    f->u->rows_below == 1 ? "" : "s");
     } else if (m->status == ST_APPROVAL) {
         text_puts(out, "typing here never answers the box above");
     } else if (m->status == ST_ANSWER) {

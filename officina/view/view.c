@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TEXT_MAX 100 /* columns of running text */
+#define TEXT_MAX  100 /* columns of running text */
+#define BELOW_MAX 300 /* rows below the screen that are counted: more would lay out what nobody sees */
 
 static void layout_make(struct layout *l, const struct model *m, struct ui *u, const struct caps *caps, int w,
                         int h)
@@ -227,7 +228,7 @@ static void transcript_draw(struct frame *f)
         if (row < (int)rs->n)
             break;
     }
-    f->u->rows_below = item > f->m->n_items ? 0 : rows_after(f, item, row, 1000);
+    f->u->rows_below = item > f->m->n_items ? 0 : rows_after(f, item, row, BELOW_MAX);
 }
 
 /* ---- the frame ---- */
