@@ -91,7 +91,7 @@ bool cell_equal(const struct cell *a, const struct cell *b);
 /* The rows as text, each ended by a newline. malloc'd; NULL: out of memory. */
 char *frame_text(const struct grid *g);
 /* The same shape with one letter a cell: the ground's role where it has one, else the ink's; capital when bold, and
- * d for dim ink. docs/OFFICINA.md lists the letters. */
+ * d for dim ink. docs/SCREENS.md lists the letters. */
 char *frame_attr(const struct grid *g);
 char role_letter(enum role r);
 

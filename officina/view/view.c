@@ -1,8 +1,8 @@
-#include "view/view.h"
 #include "util/text.h"
 #include "view/format.h"
 #include "view/look.h"
 #include "view/mark.h"
+#include "view/view.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -276,7 +276,10 @@ static void mark_step(struct frame *f)
         u->mark_since = f->now;
         u->mark_gone = !f->caps->motion || f->m->n_items > 0;
     }
-    if (u->mark_since && f->now - u->mark_since >= MARK_FRAMES * MARK_FRAME_US)
+    bool second =
+        f->m->n_items > 0 || u->edit.text.len > gate_after(text_str(&u->edit.text), u->edit.text.len,
+                                                           0); /* a second key does not wait for it */
+    if (u->mark_since && (second || f->now - u->mark_since >= MARK_FRAMES * MARK_FRAME_US))
         u->mark_gone = true;
 }
 
@@ -329,9 +332,9 @@ void view_draw(struct grid *g, const struct model *m, struct ui *u, const struct
     } else {
         header_draw(&f);
         mark_step(&f);
-        transcript_draw(&f);
         if (!u->mark_gone && m->sheet.kind == SHEET_NONE && u->overlay == OVER_NONE && !u->menu.shown)
             mark_draw(g, f.l.top, f.l.rule_y, f.l.transcript_w, caps, mark_frame(&f));
+        transcript_draw(&f); /* over what is left of the mark */
         if (f.l.panel_w)
             panel_draw(&f, f.l.transcript_w, f.l.panel_w, f.l.top, f.l.rule_y);
         sheet_draw(&f);
