@@ -458,7 +458,10 @@ int ext_command(struct ext *x, const char *name, const char *arguments, struct t
 char **ext_page(struct ext *x, const char *page, size_t *n)
 {
     struct text t = {0};
-    if (strcmp(page, "skills") == 0)
+    bool note = strcmp(page, "note") == 0;
+    if (note)
+        ext_note(x, &t);
+    else if (strcmp(page, "skills") == 0)
         each_skill(x, &t);
     else
         for (const struct ext_server *s = x->servers; s; s = s->next) {
@@ -476,7 +479,7 @@ char **ext_page(struct ext *x, const char *page, size_t *n)
                 text_printf(&t, "    last words: %.300s\n",
                             s->log.s + (s->log.len > 300 ? s->log.len - 300 : 0));
         }
-    if (!t.len)
+    if (!t.len && !note)
         text_printf(&t, "nothing for /%s: see the manual for where it is configured\n", page);
     char **lines = NULL;
     size_t cap = 0;

@@ -42,7 +42,8 @@ int ext_skill(struct ext *x, const char *name, struct text *out, struct vt_err *
 void ext_note(struct ext *x, struct text *out);
 /* A command of commands/NAME.md with its arguments filled in, as the prompt; -1: no such command. */
 int ext_command(struct ext *x, const char *name, const char *arguments, struct text *out, struct vt_err *err);
-/* Lines for /mcp, /ext and /skills. Caller frees each and the array. */
+/* Lines for /mcp, /ext and /skills, and of ext_note() for "note" (none when there is nothing). Caller frees
+ * each and the array. */
 char **ext_page(struct ext *x, const char *page, size_t *n);
 
 size_t ext_poll(struct ext *x, struct pollfd *fds, size_t max);

@@ -1,8 +1,9 @@
 /* Snapshots and rewind: what the program expects of them (section "Rewind" of docs/OFFICINA.md).
  *
- * A shadow git repository in the state folder, one for each project root. Git runs as a child with fixed arguments and
- * a cleaned environment; results are events: EV_SNAP, EV_REWIND_PLAN, EV_REWIND_DONE, EV_DIFF, EV_GIT, EV_TOUCHED. One
- * operation at a time, the others wait in order. Runs in the program's thread and never blocks it. */
+ * A shadow git repository in the state folder, one for each project root. Git runs as a child with fixed
+ * arguments and a cleaned environment; results are events: EV_SNAP, EV_REWIND_PLAN, EV_REWIND_DONE, EV_DIFF,
+ * EV_GIT, EV_TOUCHED. One operation at a time, the others wait in order. Runs in the program's thread and
+ * never blocks it. */
 #ifndef OFF_SNAP_H
 #define OFF_SNAP_H
 

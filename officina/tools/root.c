@@ -269,6 +269,21 @@ int root_write(const struct root *r, const char *rel, const char *bytes, size_t 
     return rc;
 }
 
+int root_put(const struct root *r, const char *rel, const char *bytes, size_t n, mode_t mode,
+             struct vt_err *err)
+{
+    const char *name;
+    int rc = -1, dir = make_parents(r, rel, err) < 0 ? -1 : parent(r, rel, &name, err);
+    if (dir < 0)
+        return -1;
+    if (replace(dir, name, bytes, n, mode, NULL) < 0)
+        vt_fail_errno(err, VT_E_IO, "%s cannot be written", rel);
+    else
+        rc = 0;
+    close(dir);
+    return rc;
+}
+
 int root_remove(const struct root *r, const char *rel, struct vt_err *err)
 {
     const char *name;

@@ -36,6 +36,10 @@ char *root_real(const struct root *r, const char *rel, struct vt_err *err);
  * own. */
 int root_write(const struct root *r, const char *rel, const char *bytes, size_t n, mode_t mode,
                struct vt_err *err);
+/* The same with the mode as given, and in the place of whatever is there but a folder: a link is replaced,
+ * not followed. */
+int root_put(const struct root *r, const char *rel, const char *bytes, size_t n, mode_t mode,
+             struct vt_err *err);
 int root_remove(const struct root *r, const char *rel, struct vt_err *err);
 /* A symbolic link in the place of whatever is there. */
 int root_symlink(const struct root *r, const char *rel, const char *target, struct vt_err *err);

@@ -1,0 +1,603 @@
+#include "snap/snap.h"
+
+#include "snap/tree.h"
+#include "tools/change.h"
+#include "util/json.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { DIFF_FILES = 200, DIFF_BYTES = 1 << 20, SMALL = 256 << 10 };
+
+enum order_kind { ORDER_TAKE, ORDER_PLAN, ORDER_RESTORE, ORDER_REDO, ORDER_DIFF, ORDER_LOOK, ORDER_END };
+
+/* What is to be done and, when it is done, the event that tells it. */
+struct order {
+    struct order *next;
+    enum order_kind kind;
+    size_t turn, n;
+    enum snap_when when;
+    struct snap_turn *turns; /* own copies */
+    char *title, *session, **cover;
+    struct event e;
+    struct text name, text;
+    struct text touched; /* a second event, of SNAP_AFTER */
+};
+
+/* Trees of the turn that runs, as this process has taken them; of the worker alone. */
+struct current {
+    size_t turn;
+    char first[TREE_ID + 1], before[TREE_ID + 1];
+};
+
+struct snap {
+    struct snap_options o;
+    char *root_path, *home, *session, *why_not; /* why_not: this folder is not covered at all */
+    struct root root;
+    char **cover; /* NULL-terminated */
+    size_t n_cover;
+    pthread_t thread;
+    bool running;
+    pthread_mutex_t lock;
+    pthread_cond_t more;
+    struct order *queue;
+    int pipe[2];
+    struct current cur;
+    json_t *touched; /* path → {sign, added, removed}; of the worker */
+};
+
+/* ---- the worker ---- */
+
+static char *state_file(const struct git *g, const char *tail)
+{
+    struct text t = {0};
+    text_printf(&t, "%s/%s", g->dir, tail);
+    return text_take(&t);
+}
+
+static void failed(struct order *o, const struct vt_err *err)
+{
+    text_set(&o->text, err->text);
+    o->e.n = 1;
+}
+
+static void count(const struct git *g, const struct tree_change *c, int *added, int *removed)
+{
+    struct text a = {0}, b = {0};
+    *added = *removed = 0;
+    if (blob_read(g, &c->old, &a, NULL) == 0 && blob_read(g, &c->new, &b, NULL) == 0 && a.len < SMALL &&
+        b.len < SMALL && !change_is_binary(text_str(&a), a.len) && !change_is_binary(text_str(&b), b.len)) {
+        struct file_change *f = change_new(c->path, text_str(&a), a.len, text_str(&b), b.len);
+        *added = f->added;
+        *removed = f->removed;
+        change_free(f, 1);
+    }
+    text_free(&a);
+    text_free(&b);
+}
+
+/* Adds a turn's changes to what the conversation has touched, and writes the list. */
+static void touch(struct snap *s, const struct git *g, const struct tree_changes *c, struct text *out)
+{
+    const char *path;
+    json_t *v, *list = json_array();
+    for (size_t i = 0; i < c->n && i < DIFF_FILES; i++) {
+        int added, removed;
+        char *name = utf8_mend(c->v[i].path, strlen(c->v[i].path));
+        json_t *old = json_object_get(s->touched, name);
+        count(g, &c->v[i], &added, &removed);
+        const char *sign = !c->v[i].new.mode                                           ? "-"
+                           : !c->v[i].old.mode || (old && *js_str(old, "sign") == '+') ? "+"
+                                                                                       : "~";
+        json_object_set_new(s->touched, name,
+                            json_pack("{s:s, s:s, s:I, s:I}", "path", name, "sign", sign, "added",
+                                      (json_int_t)(added + js_int(old, "added", 0)), "removed",
+                                      (json_int_t)(removed + js_int(old, "removed", 0))));
+        free(name);
+    }
+    json_object_foreach(s->touched, path, v) json_array_append(list, v);
+    char *dump = js_dump(list);
+    text_set(out, dump);
+    free(dump);
+}
+
+static void do_take(struct snap *s, struct git *g, struct order *o)
+{
+    struct taken t;
+    struct vt_err err;
+    struct tree_changes c;
+    o->e = (struct event){.kind = EV_SNAP, .id = (int64_t)o->turn, .n = (int64_t)o->when, .m = UNKNOWN};
+    if (tree_take(g, &s->root, o->cover, &t, &err) < 0) {
+        text_printf(&o->text, "rewind will not cover the files of this turn: %s", err.text);
+        return;
+    }
+    text_set(&o->name, t.id);
+    if (t.partial)
+        text_set(&o->text, t.partial);
+    if (s->cur.turn != o->turn || o->when == SNAP_USER || !s->cur.first[0]) {
+        memset(&s->cur, 0, sizeof s->cur);
+        s->cur.turn = o->turn;
+        strcpy(s->cur.first, t.id);
+    }
+    if (o->when == SNAP_BEFORE)
+        strcpy(s->cur.before, t.id);
+    if (o->when == SNAP_AFTER &&
+        tree_compare(g, s->cur.before[0] ? s->cur.before : s->cur.first, t.id, &c, &err) == 0) {
+        o->e.m = (int64_t)c.n;
+        if (c.n)
+            touch(s, g, &c, &o->touched);
+        tree_changes_free(&c);
+    }
+    taken_free(&t);
+}
+
+static void append(json_t *list, const char *path)
+{
+    char *name = utf8_mend(path, strlen(path));
+    json_array_append_new(list, json_string(name));
+    free(name);
+}
+
+static int make_plan(struct snap *s, struct git *g, struct order *o, struct plan *p, struct taken *now,
+                     struct vt_err *err)
+{
+    if (tree_take(g, &s->root, o->cover, now, err) < 0)
+        return -1;
+    if (plan_make(g, o->turns, o->n, now->id, p, err) == 0)
+        return 0;
+    taken_free(now);
+    return -1;
+}
+
+static void do_plan(struct snap *s, struct git *g, struct order *o)
+{
+    static const char *const names[] = {"restore", "keep", "conflict"};
+    struct plan p;
+    struct taken now;
+    struct vt_err err;
+    o->e = (struct event){.kind = EV_REWIND_PLAN, .id = (int64_t)o->turn};
+    json_t *all = json_pack("{s:[], s:[], s:[], s:[]}", "restore", "keep", "conflict", "uncovered");
+    json_t *uncovered = json_object_get(all, "uncovered");
+    if (make_plan(s, g, o, &p, &now, &err) == 0) {
+        for (size_t i = 0; i < p.n; i++)
+            append(json_object_get(all, names[p.v[i].way]), p.v[i].path);
+        if (now.partial)
+            append(uncovered, now.partial);
+        if (now.ignored.len) {
+            text_puts(&now.ignored, " (ignored)");
+            append(uncovered, text_str(&now.ignored));
+        }
+        plan_free(&p);
+        taken_free(&now);
+    } else {
+        append(uncovered, err.text);
+    }
+    char *dump = js_dump(all);
+    text_set(&o->text, dump);
+    free(dump);
+}
+
+/* Journal, files, and the way back for /redo. */
+static int apply(struct snap *s, struct git *g, struct plan *p, struct order *o, struct vt_err *err)
+{
+    char *journal = state_file(g, "journal"), *redo = state_file(g, "redo");
+    struct text left = {0};
+    int rc = plan_save(p, journal, err);
+    if (rc == 0)
+        rc = plan_apply(g, &s->root, p, &left, err);
+    if (rc == 0) {
+        plan_turn_round(p);
+        rc = plan_save(p, redo, err);
+    }
+    if (left.len && rc == 0)
+        text_printf(&o->text, "not put back, since they changed meanwhile: %s", text_str(&left));
+    unlink(journal);
+    text_free(&left);
+    free(journal);
+    free(redo);
+    return rc;
+}
+
+static void do_restore(struct snap *s, struct git *g, struct order *o)
+{
+    struct plan p;
+    struct taken now;
+    struct vt_err err;
+    o->e = (struct event){.kind = EV_REWIND_DONE, .id = (int64_t)o->turn};
+    if (make_plan(s, g, o, &p, &now, &err) < 0) {
+        failed(o, &err);
+        return;
+    }
+    if (apply(s, g, &p, o, &err) < 0)
+        failed(o, &err);
+    plan_free(&p);
+    taken_free(&now);
+}
+
+static void do_redo(struct snap *s, struct git *g, struct order *o)
+{
+    struct plan p;
+    struct vt_err err;
+    char *file = state_file(g, "redo");
+    o->e = (struct event){.kind = EV_REWIND_DONE};
+    int rc = plan_load(&p, file, &err);
+    if (rc == 0)
+        vt_fail(&err, VT_E_NOT_FOUND, "there is no rewind of files to undo");
+    if (rc <= 0 || apply(s, g, &p, o, &err) < 0)
+        failed(o, &err);
+    plan_free(&p);
+    free(file);
+}
+
+static void do_diff(struct snap *s, struct git *g, struct order *o)
+{
+    struct taken now = {0};
+    struct tree_changes c = {0};
+    struct vt_err err;
+    const char *old = NULL, *new = NULL;
+    o->e = (struct event){.kind = EV_DIFF};
+    text_set(&o->text, o->title);
+    for (size_t i = 0; i < o->n; i++) {
+        if (!o->turns[i].tree_before)
+            continue;
+        old = old ? old : o->turns[i].tree_before;
+        new = o->turns[i].tree_after;
+    }
+    if (old && !new &&tree_take(g, &s->root, o->cover, &now, &err) == 0)
+        new = now.id;
+    if (tree_compare(g, old, new, &c, &err) == 0) {
+        size_t n = c.n < DIFF_FILES ? c.n : DIFF_FILES;
+        o->e.changes = mem_new((n + 1) * sizeof *o->e.changes);
+        for (size_t i = 0; i < n; i++) {
+            struct text a = {0}, b = {0};
+            bool ok = blob_read(g, &c.v[i].old, &a, NULL) == 0 && blob_read(g, &c.v[i].new, &b, NULL) == 0;
+            bool text = ok && a.len < DIFF_BYTES && b.len < DIFF_BYTES &&
+                        !change_is_binary(text_str(&a), a.len) && !change_is_binary(text_str(&b), b.len);
+            struct file_change *f = change_new(c.v[i].path, text && c.v[i].old.mode ? text_str(&a) : NULL,
+                                               a.len, text && c.v[i].new.mode ? text_str(&b) : NULL, b.len);
+            if (!text || (c.v[i].old.mode && c.v[i].new.mode &&c.v[i].old.mode != c.v[i].new.mode)) {
+                free(f->remark);
+                f->remark = mem_dup(text ? "its mode changes" : "a binary or large file");
+            }
+            o->e.changes[o->e.n_changes++] = *f;
+            free(f);
+            text_free(&a);
+            text_free(&b);
+        }
+    }
+    tree_changes_free(&c);
+    taken_free(&now);
+}
+
+static void do_look(struct snap *s, struct order *o)
+{
+    static const char *const args[] = {"status", "--porcelain=v2",           "--branch",
+                                       "-z",     "--untracked-files=normal", "--ignore-submodules=all",
+                                       NULL};
+    struct text out = {0};
+    o->e = (struct event){.kind = EV_GIT, .n = UNKNOWN, .m = UNKNOWN};
+    if (git_look(s->root_path, args, &out, NULL) == 0) {
+        o->e.n = o->e.m = 0;
+        for (const char *p = text_str(&out), *end = p + out.len; p < end; p += strlen(p) + 1) {
+            if (strncmp(p, "# branch.head ", 14) == 0)
+                text_set(&o->name, p + 14);
+            o->e.n += *p == '?' || (*p == '1' && p[2] == 'A');
+            o->e.m += (*p == '1' && p[2] != 'A') || *p == '2' || *p == 'u';
+            if (*p == '2')
+                p += strlen(p) + 1; /* the old name stands behind */
+        }
+    }
+    text_free(&out);
+}
+
+static void work_on(struct snap *s, struct order *o)
+{
+    struct git g = {0};
+    struct vt_err err;
+    bool open = false;
+    if (o->kind == ORDER_LOOK) {
+        do_look(s, o);
+        return;
+    }
+    if (s->why_not)
+        vt_fail(&err, VT_E_PARAM, "%s", s->why_not);
+    else
+        open = git_open(&g, s->root_path, s->home, o->session, &err) == 0;
+    if (!open) {
+        static const enum event_kind kinds[] = {EV_SNAP, EV_REWIND_PLAN, EV_REWIND_DONE, EV_REWIND_DONE,
+                                                EV_DIFF};
+        o->e = (struct event){.kind = kinds[o->kind],
+                              .id = (int64_t)o->turn,
+                              .n = o->kind == ORDER_TAKE ? (int64_t)o->when : 1,
+                              .m = UNKNOWN};
+        text_set(&o->text, o->kind == ORDER_PLAN
+                               ? "{\"restore\":[],\"keep\":[],\"conflict\":[],\"uncovered\":[]}"
+                           : o->kind == ORDER_DIFF ? o->title
+                                                   : err.text);
+    } else if (o->kind == ORDER_TAKE) {
+        do_take(s, &g, o);
+    } else if (o->kind == ORDER_PLAN) {
+        do_plan(s, &g, o);
+    } else if (o->kind == ORDER_RESTORE) {
+        do_restore(s, &g, o);
+    } else if (o->kind == ORDER_REDO) {
+        do_redo(s, &g, o);
+    } else {
+        do_diff(s, &g, o);
+    }
+    git_close(&g);
+}
+
+static void *worker(void *arg)
+{
+    struct snap *s = arg;
+    for (;;) {
+        pthread_mutex_lock(&s->lock);
+        while (!s->queue)
+            pthread_cond_wait(&s->more, &s->lock);
+        struct order *o = s->queue;
+        s->queue = o->next;
+        pthread_mutex_unlock(&s->lock);
+        if (o->kind == ORDER_END) {
+            free(o);
+            return NULL;
+        }
+        work_on(s, o);
+        while (write(s->pipe[1], &o, sizeof o) < 0 && errno == EINTR)
+            ;
+    }
+}
+
+/* ---- the program's thread ---- */
+
+static void order_free(struct order *o)
+{
+    for (size_t i = 0; i < o->n; i++) {
+        free((char *)o->turns[i].key);
+        free((char *)o->turns[i].tree_user);
+        free((char *)o->turns[i].tree_before);
+        free((char *)o->turns[i].tree_after);
+    }
+    free(o->turns);
+    for (size_t i = 0; o->cover && o->cover[i]; i++)
+        free(o->cover[i]);
+    free(o->cover);
+    free(o->title);
+    free(o->session);
+    text_free(&o->name);
+    text_free(&o->text);
+    text_free(&o->touched);
+    free(o);
+}
+
+static struct order *order(struct snap *s, enum order_kind kind, size_t turn, const struct snap_turn *turns,
+                           size_t n)
+{
+    struct order *o = mem_new(sizeof *o);
+    o->kind = kind;
+    o->turn = turn;
+    o->n = n;
+    o->turns = mem_new((n + 1) * sizeof *o->turns);
+    for (size_t i = 0; i < n; i++)
+        o->turns[i] = (struct snap_turn){mem_dup(turns[i].key), mem_dup(turns[i].tree_user),
+                                         mem_dup(turns[i].tree_before), mem_dup(turns[i].tree_after)};
+    o->session = mem_dup(s->session);
+    o->cover = mem_new((s->n_cover + 1) * sizeof *o->cover);
+    for (size_t i = 0; i < s->n_cover; i++)
+        o->cover[i] = mem_dup(s->cover[i]);
+    return o;
+}
+
+static void give(struct snap *s, struct order *o)
+{
+    pthread_mutex_lock(&s->lock);
+    struct order **p = &s->queue;
+    while (*p)
+        p = &(*p)->next;
+    *p = o;
+    pthread_cond_signal(&s->more);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* A restore that a death broke off. The journal holds what was to be done; what is done already is passed
+ * over. */
+static int complete(struct snap *s, struct vt_err *err)
+{
+    struct git g = {0};
+    struct plan p;
+    struct text left = {0};
+    struct vt_err none;
+    if (s->why_not || git_open(&g, s->root_path, s->home, s->session, &none) < 0) {
+        git_close(&g);
+        return 0; /* told when the first snapshot fails for the same reason */
+    }
+    char *journal = state_file(&g, "journal"), *redo = state_file(&g, "redo");
+    int rc = plan_load(&p, journal, err);
+    if (rc > 0) {
+        rc = plan_apply(&g, &s->root, &p, &left, err);
+        plan_turn_round(&p);
+        if (rc == 0)
+            rc = plan_save(&p, redo, err);
+    }
+    if (rc >= 0)
+        unlink(journal);
+    plan_free(&p);
+    text_free(&left);
+    git_close(&g);
+    free(journal);
+    free(redo);
+    return rc < 0 ? -1 : 0;
+}
+
+static char *refuse(const char *root)
+{
+    const char *home = getenv("HOME");
+    size_t n = strlen(root);
+    bool holds = home && strncmp(home, root, n) == 0 && (!home[n] || home[n] == '/');
+    if (strcmp(root, "/") != 0 && !holds)
+        return NULL;
+    return mem_dup(
+        "the home folder, what contains it, and the root of the file system are not covered by snapshots");
+}
+
+struct snap *snap_open(const struct snap_options *o, struct vt_err *err)
+{
+    struct snap *s = mem_new(sizeof *s);
+    s->o = *o;
+    s->root.fd = s->pipe[0] = s->pipe[1] = -1;
+    s->home = mem_dup(o->home);
+    s->session = mem_dup(o->session ? o->session : "none");
+    s->touched = json_object();
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->more, NULL);
+    int rc = root_open(&s->root, o->root, err);
+    if (rc == 0) {
+        s->root_path = mem_dup(s->root.path);
+        s->why_not = refuse(s->root_path);
+        rc = complete(s, err);
+    }
+    if (rc == 0 && pipe2(s->pipe, O_CLOEXEC) < 0)
+        rc = vt_fail_errno(err, VT_E_OS, "a pipe");
+    if (rc == 0 && pthread_create(&s->thread, NULL, worker, s) != 0)
+        rc = vt_fail(err, VT_E_OS, "no thread can be made for snapshots");
+    s->running = rc == 0;
+    if (rc == 0)
+        return s;
+    snap_close(s);
+    return NULL;
+}
+
+static void drain(struct snap *s, bool tell)
+{
+    struct order *o;
+    struct pollfd p = {s->pipe[0], POLLIN, 0};
+    while (s->pipe[0] >= 0 && poll(&p, 1, 0) > 0 && read(s->pipe[0], &o, sizeof o) == sizeof o) {
+        o->e.name = o->name.len ? text_str(&o->name) : NULL;
+        o->e.text = o->text.len ? text_str(&o->text) : NULL;
+        o->e.len = o->text.len;
+        if (tell)
+            s->o.sink(s->o.arg, &o->e);
+        else if (o->e.changes)
+            change_free(o->e.changes, o->e.n_changes);
+        struct event e = {.kind = EV_TOUCHED, .text = text_str(&o->touched), .len = o->touched.len};
+        if (tell && o->touched.len)
+            s->o.sink(s->o.arg, &e);
+        order_free(o);
+    }
+}
+
+void snap_close(struct snap *s)
+{
+    if (!s)
+        return;
+    if (s->running) {
+        struct order *end = mem_new(sizeof *end), *waiting;
+        end->kind = ORDER_END;
+        pthread_mutex_lock(&s->lock);
+        waiting = s->queue;
+        s->queue = end;
+        pthread_cond_signal(&s->more);
+        pthread_mutex_unlock(&s->lock);
+        pthread_join(s->thread, NULL);
+        for (struct order *next; waiting; waiting = next) {
+            next = waiting->next;
+            order_free(waiting);
+        }
+        drain(s, false);
+    }
+    for (int i = 0; i < 2; i++)
+        if (s->pipe[i] >= 0)
+            close(s->pipe[i]);
+    for (size_t i = 0; i < s->n_cover; i++)
+        free(s->cover[i]);
+    free(s->cover);
+    json_decref(s->touched);
+    root_close(&s->root);
+    pthread_mutex_destroy(&s->lock);
+    pthread_cond_destroy(&s->more);
+    free(s->root_path);
+    free(s->home);
+    free(s->session);
+    free(s->why_not);
+    free(s);
+}
+
+void snap_session(struct snap *s, const char *session)
+{
+    free(s->session);
+    s->session = mem_dup(session ? session : "none");
+}
+
+void snap_cover(struct snap *s, const char *path)
+{
+    char *rel = root_relative(&s->root, path, NULL);
+    char *real = rel ? root_real(&s->root, rel, NULL) : NULL;
+    free(rel);
+    for (size_t i = 0; real && i < s->n_cover; i++)
+        if (strcmp(s->cover[i], real) == 0) {
+            free(real);
+            return;
+        }
+    if (!real)
+        return;
+    s->cover = mem_grow(s->cover, (s->n_cover + 2) * sizeof *s->cover);
+    s->cover[s->n_cover++] = real;
+    s->cover[s->n_cover] = NULL;
+}
+
+void snap_take(struct snap *s, size_t turn, enum snap_when when)
+{
+    struct order *o = order(s, ORDER_TAKE, turn, NULL, 0);
+    o->when = when;
+    give(s, o);
+}
+
+void snap_plan(struct snap *s, size_t turn, const struct snap_turn *turns, size_t n)
+{
+    give(s, order(s, ORDER_PLAN, turn, turns, n));
+}
+
+void snap_restore(struct snap *s, size_t turn, const struct snap_turn *turns, size_t n)
+{
+    give(s, order(s, ORDER_RESTORE, turn, turns, n));
+}
+
+void snap_redo(struct snap *s)
+{
+    give(s, order(s, ORDER_REDO, 0, NULL, 0));
+}
+
+void snap_diff(struct snap *s, const char *title, const struct snap_turn *turns, size_t n)
+{
+    struct order *o = order(s, ORDER_DIFF, 0, turns, n);
+    o->title = mem_dup(title);
+    give(s, o);
+}
+
+void snap_look(struct snap *s)
+{
+    give(s, order(s, ORDER_LOOK, 0, NULL, 0));
+}
+
+size_t snap_poll(struct snap *s, struct pollfd *fds, size_t max)
+{
+    if (!max)
+        return 0;
+    fds[0] = (struct pollfd){s->pipe[0], POLLIN, 0};
+    return 1;
+}
+
+int snap_timeout(const struct snap *s)
+{
+    return -1;
+}
+
+void snap_work(struct snap *s, const struct pollfd *fds, size_t n)
+{
+    drain(s, true);
+}
