@@ -1,4 +1,5 @@
-/* The joiner must give the same events however the bytes are cut; arguments of tools that were accepted are accepted again. */
+/* The joiner must give the same events however the bytes are cut; arguments of tools that were accepted are
+ * accepted again. */
 #include "core/args.h"
 #include "net/sse.h"
 

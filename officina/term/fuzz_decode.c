@@ -1,4 +1,5 @@
-/* The terminal's bytes may be anything: whole and byte by byte they give the same events, and every event is well formed. */
+/* The terminal's bytes may be anything: whole and byte by byte they give the same events, and every event is
+ * well formed. */
 #include "term/decode.h"
 #include "term/gate.h"
 

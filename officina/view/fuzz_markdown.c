@@ -1,4 +1,5 @@
-/* Any bytes as Markdown: laid out at some width, no row is wider than it may be. The first two bytes choose the widths. */
+/* Any bytes as Markdown: laid out at some width, no row is wider than it may be. The first two bytes choose
+ * the widths. */
 #include "view/markdown.h"
 
 #include <stdint.h>
