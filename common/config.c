@@ -313,6 +313,18 @@ int vt_config_check(const struct vt_config *c, struct vt_err *err)
     if (colon == NULL || colon == listen || end == colon + 1 || *end != '\0' || port < 0 || port > 65535)
         return bad(err, vt_config_origin(c, VT_CFG_HTTP_LISTEN), &keys[VT_CFG_HTTP_LISTEN],
                    "\"%.64s\" is not ADDRESS:PORT", listen);
+    bool external = strcmp(vt_config_str(c, VT_CFG_ENGINE_KIND), "external") == 0;
+    const char *url = vt_config_str(c, VT_CFG_EXTERNAL_URL),
+               *command = vt_config_str(c, VT_CFG_EXTERNAL_COMMAND);
+    if (external && url[0] == '\0' && command[0] == '\0')
+        return bad(err, vt_config_origin(c, VT_CFG_ENGINE_KIND), &keys[VT_CFG_ENGINE_KIND],
+                   "external needs external.command, or external.url where the server runs already");
+    if (external && url[0] == '\0' && strstr(command, "{port}") == NULL)
+        return bad(err, vt_config_origin(c, VT_CFG_EXTERNAL_COMMAND), &keys[VT_CFG_EXTERNAL_COMMAND],
+                   "the command takes no {port}, and external.url does not say where it will listen");
+    if (url[0] != '\0' && strncmp(url, "http://", 7) != 0 && strncmp(url, "https://", 8) != 0)
+        return bad(err, vt_config_origin(c, VT_CFG_EXTERNAL_URL), &keys[VT_CFG_EXTERNAL_URL],
+                   "\"%.64s\" is not http://HOST:PORT", url);
     const char *sha = vt_config_str(c, VT_CFG_MODEL_SHA256);
     if (sha[0] != '\0' && (strlen(sha) != 64 || strspn(sha, "0123456789abcdef") != 64))
         return bad(err, vt_config_origin(c, VT_CFG_MODEL_SHA256), &keys[VT_CFG_MODEL_SHA256],

@@ -16,6 +16,7 @@
 
 struct answer;
 struct scribe;
+struct relayed;
 struct telemetry;
 
 struct gateway {
@@ -33,6 +34,7 @@ struct gateway {
     struct telemetry *telemetry;
     struct scribe *scribe;
     struct answer *answers; /* all that are not finished */
+    struct relayed *relayed; /* requests of an external engine (proxy/proxy.h) */
     char instance[33];      /* hex; "" until the supervisor has said it */
     char build[64];
     int64_t started; /* wall seconds */

@@ -7,6 +7,7 @@
 #include "hash.h"
 #include "http/dispatch.h"
 #include "http/error.h"
+#include "proxy/proxy.h"
 #include "series.h"
 #include "telemetry.h"
 
@@ -43,6 +44,7 @@ static void leave(struct gateway *gw, const char *why, uint64_t within_us)
     api_fail(&e, 503, NULL, "%s", why);
     e.retry_ms = 2000;
     router_fail_all(&gw->router, &e);
+    proxy_fail_all(gw, why);
 }
 
 static void check_leave(struct gateway *gw)
@@ -173,7 +175,7 @@ static void send_stats(struct gateway *gw)
 static void watch_model(struct gateway *gw)
 {
     struct stat st;
-    if (gw->model.tok || stat(gw->model.path, &st) ||
+    if (gw->model.tok || proxy_wanted(gw) || stat(gw->model.path, &st) ||
         (st.st_size == gw->model_seen.st_size && st.st_mtim.tv_sec == gw->model_seen.st_mtim.tv_sec &&
          st.st_mtim.tv_nsec == gw->model_seen.st_mtim.tv_nsec))
         return;
@@ -186,6 +188,7 @@ static int on_tick(sd_event_source *src, uint64_t usec, void *arg)
     struct gateway *gw = arg;
     gw->ticks++;
     router_tick(&gw->router);
+    proxy_pump(gw);
     answers_ping(gw);
     if (gw->welcome_us && now_us(gw) - gw->welcome_us > START_US)
         serve(gw);
@@ -228,6 +231,7 @@ static void on_lifeline(void *arg, const struct vt_frame *f)
     switch (f->type) {
     case VT_F_ROUTES:
         router_routes(&gw->router, f);
+        proxy_pump(gw);
         serve(gw);
         break;
     case VT_F_INTERRUPTED: router_interrupted(&gw->router, f); break;
@@ -245,21 +249,26 @@ static void on_beat(void *arg, struct vt_enc *e)
     uint64_t oldest;
     unsigned open = router_open_jobs(&gw->router, &held, &oldest);
     vt_enc_u64(e, VT_BEAT_STEP, gw->ticks);
-    vt_enc_u64(e, VT_BEAT_IN_FLIGHT, open);
+    vt_enc_u64(e, VT_BEAT_IN_FLIGHT, open + proxy_open(gw));
 }
 
 static void on_link_up(void *arg, struct vt_link *l, const char *peer_role, void *bulk, size_t bulk_bytes)
 {
     router_link_up(&((struct gateway *)arg)->router, l);
+    proxy_pump(arg);
 }
 
 static void on_link(void *arg, struct vt_link *l, const struct vt_frame *f)
 {
-    router_frame(&((struct gateway *)arg)->router, l, f);
+    if (f->type >= VT_F_PROXY_HEAD && f->type <= VT_F_PROXY_END)
+        proxy_frame(arg, l, f);
+    else
+        router_frame(&((struct gateway *)arg)->router, l, f);
 }
 
 static void on_link_down(void *arg, struct vt_link *l)
 {
+    proxy_link_down(arg, l);
     router_link_down(&((struct gateway *)arg)->router, l);
 }
 
@@ -293,14 +302,16 @@ static int check_sockets(int n, struct vt_err *err)
 
 static struct router_rules rules_of(const struct vt_config *c)
 {
+    bool external = vt_config_str(c, VT_CFG_ENGINE_KIND)[0] == 'e';
     return (struct router_rules){
         .queue_max = (unsigned)vt_config_int(c, VT_CFG_GATEWAY_QUEUE_MAX),
         .hold_s = (unsigned)vt_config_int(c, VT_CFG_GATEWAY_HOLD_S),
         .resume_attempts = (unsigned)vt_config_int(c, VT_CFG_GATEWAY_RESUME_ATTEMPTS),
         .resume_max_age_s = (unsigned)vt_config_int(c, VT_CFG_GATEWAY_RESUME_MAX_AGE_S),
         .resume = vt_config_bool(c, VT_CFG_GATEWAY_RESUME),
-        .window = (uint32_t)vt_config_int(c, VT_CFG_ENGINE_CTX_TOKENS),
-        .slots = (uint32_t)vt_config_int(c, VT_CFG_ENGINE_SLOTS),
+        .window =
+            (uint32_t)vt_config_int(c, external ? VT_CFG_EXTERNAL_CTX_TOKENS : VT_CFG_ENGINE_CTX_TOKENS),
+        .slots = (uint32_t)vt_config_int(c, external ? VT_CFG_EXTERNAL_SLOTS : VT_CFG_ENGINE_SLOTS),
     };
 }
 
@@ -332,7 +343,13 @@ static int prepare(struct gateway *gw, const struct vt_child_args *a, struct vt_
     if (check_sockets(a->http_fds, err) ||
         auth_load(&gw->auth, vt_config_str(gw->cfg, VT_CFG_HTTP_API_KEYS_FILE), err))
         return -1;
-    load_model(gw);
+    if (proxy_wanted(gw)) {
+        const char *alias = vt_config_str(gw->cfg, VT_CFG_GATEWAY_ALIAS);
+        const char *model = vt_config_str(gw->cfg, VT_CFG_EXTERNAL_MODEL);
+        snprintf(gw->model.alias, sizeof gw->model.alias, "%s", alias[0] ? alias : model[0] ? model : "external");
+    } else {
+        load_model(gw);
+    }
     if (gw->model.tmpl_error[0])
         vt_log(gw->log, VT_LOG_WARNING, "the model's chat template cannot be used: %s", gw->model.tmpl_error);
     int r = sd_event_new(&gw->ev);

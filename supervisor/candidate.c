@@ -16,8 +16,9 @@ static bool in_section(enum vt_config_key k, const char *section)
 
 bool candidate_keeps(enum vt_config_key k)
 {
-    return k != VT_CFG_ENGINE_PROGRAM && (in_section(k, "engine") || in_section(k, "model") ||
-                                          in_section(k, "gateway") || in_section(k, "profile"));
+    return k != VT_CFG_ENGINE_PROGRAM &&
+           (in_section(k, "engine") || in_section(k, "model") || in_section(k, "external") ||
+            in_section(k, "gateway") || in_section(k, "profile"));
 }
 
 static int layers(struct candidate *c, const struct options *o, struct vt_err *err)
@@ -114,7 +115,7 @@ static int same_payload(const struct sup *probe, const struct candidate *c, stru
     char have[13];
     if (want == NULL)
         return 0;
-    if (payload_identity(probe->model, have, &bytes, err) < 0)
+    if (payload_of(probe, have, &bytes, err) < 0)
         return -1;
     json_int_t blessed = json_integer_value(json_object_get(m, "bytes"));
     if ((uint64_t)blessed != bytes)
@@ -138,8 +139,8 @@ static int own_gates(struct sup *s, struct sup *probe, const struct candidate *c
         return -1;
     /* Size before shape: a file that is cut short is told as that, whatever its index says. */
     enum payload_state p = payload_check(s, c->cfg, probe->model, err);
-    if (p == PAYLOAD_BAD || gate_engine(probe, err) < 0 || same_payload(probe, c, err) < 0 ||
-        (!c->force && profiles_may_launch(s, c->cfg, err) < 0))
+    if (p == PAYLOAD_BAD || (!sup_external(c->cfg) && gate_engine(probe, err) < 0) ||
+        same_payload(probe, c, err) < 0 || (!c->force && profiles_may_launch(s, c->cfg, err) < 0))
         return -1;
     return p == PAYLOAD_WORKING;
 }
@@ -166,7 +167,9 @@ bool candidate_moves_gateway(struct sup *s, const struct candidate *c)
     free(probe);
     for (int k = 0; k < VT_CFG_COUNT && !moves; k++) {
         enum vt_config_key key = (enum vt_config_key)k;
-        moves = (in_section(key, "gateway") || in_section(key, "http")) && differs(s->cfg, c->cfg, k);
+        moves = (in_section(key, "gateway") || in_section(key, "http") || in_section(key, "external") ||
+                 key == VT_CFG_ENGINE_KIND) &&
+                differs(s->cfg, c->cfg, k);
     }
     return moves;
 }

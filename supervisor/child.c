@@ -361,7 +361,7 @@ int child_open(struct sup *s, struct child *c, enum child_role role, const char 
     c->sup = s;
     c->role = role;
     c->info = &role_table[role];
-    c->exe_fd = c->pidfd = c->log.fd = -1;
+    c->exe_fd = c->ext_fd = c->pidfd = c->log.fd = -1;
     c->since = sup_now(s);
     c->waits_for_others = role == ROLE_ENGINE;
     snprintf(c->name, sizeof c->name, "%s", name);
@@ -387,6 +387,8 @@ void child_close(struct child *c)
     childlog_fini(&c->log);
     if (c->exe_fd >= 0)
         close(c->exe_fd);
+    if (c->ext_fd >= 0)
+        close(c->ext_fd);
     if (c->pidfd >= 0)
         close(c->pidfd);
     launch_clear(&c->launch);

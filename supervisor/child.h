@@ -16,6 +16,8 @@ void child_kill(struct child *c, enum exit_class why, const char *detail);
 void child_hang(struct child *c, enum exit_class why, const char *detail);
 /* An operator: what was learned is forgotten, a waiting start happens now. */
 void child_reset(struct child *c);
+/* What the next generation executes; -1 and NULL path: it is not installed. */
+int child_program(const struct child *c, const char **path);
 /* Its process has ended or is about to, although its end has not come to the loop yet: a signal that nothing can stop is
  * pending, or the kernel takes it apart already. */
 bool child_dying(const struct child *c);

@@ -30,7 +30,18 @@ int child_find_program(struct child *c, struct vt_err *err)
     else if (program_find(c->info->program, c->exe_path, sizeof c->exe_path, err) < 0)
         return -1;
     c->exe_fd = spawn_open(c->exe_path, err);
+    struct vt_err none; /* it is missed only by who wants it */
+    if (c->role == ROLE_ENGINE &&
+        program_find("vitriol-external", c->ext_path, sizeof c->ext_path, &none) == 0)
+        c->ext_fd = spawn_open(c->ext_path, &none);
     return c->exe_fd < 0 ? -1 : 0;
+}
+
+int child_program(const struct child *c, const char **path)
+{
+    bool external = c->role == ROLE_ENGINE && sup_external(c->sup->cfg);
+    *path = external ? c->ext_path : c->exe_path;
+    return external ? c->ext_fd : c->exe_fd;
 }
 
 static enum exit_class class_of_gate(const struct vt_err *err)
@@ -77,7 +88,7 @@ static int gate(struct child *c, struct vt_err *err)
         p = payload_check(s, s->cfg, s->model, err);
     if (p == PAYLOAD_WORKING)
         return 1;
-    if (p == PAYLOAD_GOOD && gate_engine(s, err) == 0)
+    if (p == PAYLOAD_GOOD && (sup_external(s->cfg) || gate_engine(s, err) == 0))
         return 0;
     c->payload_seen = child_payload_identity(c->sup);
     return -1;
@@ -133,7 +144,15 @@ static int execute(struct child *c, struct pipes *p, struct vt_err *err)
         return vt_fail(err, VT_E_NOMEM, "out of memory");
     }
     spawn_env_hash(&env, c->launch.env);
-    struct spawn_req r = {.exe_fd = c->exe_fd,
+    const char *path;
+    int exe = child_program(c, &path);
+    if (exe < 0) {
+        launch_argv_free(argv);
+        spawn_env_free(&env);
+        return vt_fail(err, VT_E_CONFIG,
+                       "engine.kind = external needs the program vitriol-external, which is not installed");
+    }
+    struct spawn_req r = {.exe_fd = exe,
                           .argv = (const char *const *)argv,
                           .envp = (const char *const *)env.envp,
                           .log_fd = p->log[1],

@@ -129,6 +129,8 @@ static int verb_health(struct sup *s, const msgpack_object_map *args, struct vt_
 static void put_child(const struct sup *s, const struct child *c, struct vt_enc *e)
 {
     uint64_t now = sup_now(s);
+    const char *program;
+    child_program(c, &program);
     vt_enc_put_map(e, 22);
     num(e, "age_s", (now - c->since) / 1000000u);
     str(e, "class", c->class != CLASS_NONE ? exit_class_name(c->class) : "");
@@ -144,7 +146,7 @@ static void put_child(const struct sup *s, const struct child *c, struct vt_enc 
     num(e, "operation", c->op);
     num(e, "pid", (uint64_t)c->pid);
     num(e, "plan_bytes", memory_of(s, c)->baseline);
-    str(e, "program", c->exe_path);
+    str(e, "program", program);
     num(e, "restarts", c->restarts);
     str(e, "role", c->info->role);
     num(e, "rss_anon", c->rss_anon);

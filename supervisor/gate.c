@@ -47,7 +47,13 @@ static int embedded(char *out, size_t size, struct vt_err *err)
 int gate_find_model(struct sup *s, struct vt_err *err)
 {
     char given[PATH_MAX], path[PATH_MAX];
-    const char *set = vt_config_str(s->cfg, VT_CFG_MODEL_PATH);
+    const char *set = vt_config_str(s->cfg, VT_CFG_MODEL_PATH),
+               *name = vt_config_str(s->cfg, VT_CFG_EXTERNAL_MODEL);
+    if (sup_external(s->cfg)) { /* a file or not: its server knows */
+        snprintf(s->model, sizeof s->model, "%.1000s", set);
+        snprintf(s->model_name, sizeof s->model_name, "%s", name[0] != '\0' ? name : "external");
+        return 0;
+    }
     if (set[0] != '\0')
         snprintf(given, sizeof given, "%s", set);
     else if (embedded(given, sizeof given, err) < 0)

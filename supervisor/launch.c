@@ -43,11 +43,19 @@ static bool concerns(const struct child *c, enum vt_config_key k)
     case ROLE_ENGINE:
         if (k == VT_CFG_ENGINE_PROGRAM || k == VT_CFG_ENGINE_ARGS)
             return false;
+        if (sup_external(cfg))
+            return in_section(k, "external") || k == VT_CFG_ENGINE_KIND || k == VT_CFG_MODEL_PATH ||
+                   (set && in_section(k, "engine"));
+        if (in_section(k, "external"))
+            return false;
         return shape_has(k) || k == VT_CFG_MODEL_PATH || k == VT_CFG_ENGINE_VAULT ||
                (set && (in_section(k, "engine") || in_section(k, "store")));
     case ROLE_GATEWAY:
         if (k == VT_CFG_HTTP_LISTEN)
             return false;
+        if (k == VT_CFG_ENGINE_KIND || k == VT_CFG_EXTERNAL_CTX_TOKENS || k == VT_CFG_EXTERNAL_SLOTS ||
+            k == VT_CFG_EXTERNAL_MODEL)
+            return sup_external(cfg);
         return k == VT_CFG_MODEL_PATH || (set && (in_section(k, "http") || in_section(k, "gateway")));
     case ROLE_VAULT: return false;
     case ROLE_STORE: return k == VT_CFG_PATHS_STATE_DIR || (set && in_section(k, "store"));
@@ -134,14 +142,18 @@ static void hash_args(const struct launch *l, const char *extra, char out[5])
 
 char **launch_argv(struct child *c)
 {
-    const char *extra = c->role == ROLE_ENGINE ? vt_config_str(c->sup->cfg, VT_CFG_ENGINE_ARGS) : "";
+    const char *extra = c->role == ROLE_ENGINE && !sup_external(c->sup->cfg)
+                            ? vt_config_str(c->sup->cfg, VT_CFG_ENGINE_ARGS)
+                            : "";
     struct launch *l = &c->launch;
     struct argv a = {.cap = 2 * VT_CFG_COUNT + 16 + (unsigned)strlen(extra)};
     a.v = calloc(a.cap, sizeof *a.v);
     if (a.v == NULL)
         return NULL;
     kv_clear(&l->requested);
-    push_f(&a, "%s", c->exe_path);
+    const char *program;
+    child_program(c, &program);
+    push_f(&a, "%s", program);
     push_f(&a, "--name");
     push_f(&a, "%s", c->name);
     push_f(&a, "--gen");

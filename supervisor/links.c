@@ -222,7 +222,8 @@ void links_want(struct sup *s)
         if (c->role != ROLE_ENGINE || !may_talk(c))
             continue;
         bool loading = c->state == VT_CHILD_LOADING, ready = c->state == VT_CHILD_READY;
-        if (store != NULL && store->state == VT_CHILD_READY && may_talk(store) && (loading || ready))
+        if (!sup_external(s->cfg) && store != NULL && store->state == VT_CHILD_READY && may_talk(store) &&
+            (loading || ready))
             want(s, 'k', store, c);
         if (gw != NULL && gw->state == VT_CHILD_READY && may_talk(gw) && ready)
             want(s, 'd', c, gw);

@@ -141,6 +141,8 @@ static int check_bytes(const struct vt_config *cfg, const char *path, const stru
 enum payload_state payload_check(struct sup *s, const struct vt_config *cfg, const char *path,
                                  struct vt_err *err)
 {
+    if (sup_external(cfg) && path[0] == '\0')
+        return PAYLOAD_GOOD;
     const char *want = vt_config_str(cfg, VT_CFG_MODEL_SHA256);
     struct payload *p = state(s);
     struct stat st;
@@ -170,6 +172,15 @@ enum payload_state payload_check(struct sup *s, const struct vt_config *cfg, con
             "%.12s\xe2\x80\xa6",
             path, have, want);
     return bad();
+}
+
+int payload_of(const struct sup *s, char out[13], uint64_t *bytes, struct vt_err *err)
+{
+    if (!sup_external(s->cfg))
+        return payload_identity(s->model, out, bytes, err);
+    *bytes = 0;
+    snprintf(out, 13, "external");
+    return 0;
 }
 
 int payload_identity(const char *path, char out[13], uint64_t *bytes, struct vt_err *err)

@@ -201,7 +201,7 @@ int profiles_bless(struct sup *s, const char *tag, const char *note, char *out, 
     struct kv shape = {0};
     char identity[13];
     uint64_t bytes;
-    if (may_bless(s, engine, tag, err) < 0 || payload_identity(s->model, identity, &bytes, err) < 0)
+    if (may_bless(s, engine, tag, err) < 0 || payload_of(s, identity, &bytes, err) < 0)
         return -1;
     tag_of(s, engine, tag, out, size);
     profiles_shape(s, s->cfg, identity, &shape);
@@ -391,7 +391,7 @@ void profiles_launched(struct sup *s, struct child *c, const struct vt_frame *re
     struct vt_err err;
     char identity[13];
     uint64_t bytes;
-    if (p == NULL || c->role != ROLE_ENGINE || payload_identity(s->model, identity, &bytes, &err) < 0)
+    if (p == NULL || c->role != ROLE_ENGINE || payload_of(s, identity, &bytes, &err) < 0)
         return;
     const char *gpus = kv_get(&c->launch.facts, "gpus");
     snprintf(p->devices, sizeof p->devices, "%s", gpus != NULL ? gpus : "none");

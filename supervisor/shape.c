@@ -9,7 +9,8 @@
 bool shape_has(enum vt_config_key k)
 {
     const char *name = vt_config_name(k);
-    return strncmp(name, "engine.", 7) == 0 && vt_config_reload_class(k) == VT_R_DRAIN;
+    return (strncmp(name, "engine.", 7) == 0 || strncmp(name, "external.", 9) == 0) &&
+           vt_config_reload_class(k) == VT_R_DRAIN;
 }
 
 int shape_of(const struct shape_in *in, struct kv *out)

@@ -63,6 +63,8 @@ struct child {
     /* the process */
     int exe_fd; /* opened at start: what is executed is what was checked */
     char exe_path[256];
+    int ext_fd; /* the same of vitriol-external; -1: not installed, or no engine */
+    char ext_path[256];
     uint32_t gen;
     pid_t pid; /* 0: none */
     int pidfd;
@@ -174,6 +176,12 @@ struct sup {
 static inline uint64_t sup_now(const struct sup *s)
 {
     return vt_mono(&s->clock);
+}
+
+/* engine.kind: the engine's work is done by another server (external-worker/). */
+static inline bool sup_external(const struct vt_config *cfg)
+{
+    return vt_config_str(cfg, VT_CFG_ENGINE_KIND)[0] == 'e';
 }
 
 struct child *sup_child(struct sup *s, const char *name);    /* NULL when there is none of that name */

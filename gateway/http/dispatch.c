@@ -1,6 +1,7 @@
 #include "dispatch.h"
 
 #include "../api/api.h"
+#include "../proxy/proxy.h"
 #include "cors.h"
 #include "error.h"
 
@@ -160,9 +161,10 @@ static void on_head(void *arg, struct http_req *r)
         return;
     }
     cors_headers(r, cors);
-    if (to && (to->flags & VOCAB) && lacks_model(gw, r))
+    bool relayed = proxy_wanted(gw) && proxy_takes(http_path(r));
+    if (!relayed && to && (to->flags & VOCAB) && lacks_model(gw, r))
         return;
-    if (!(to && (to->flags & LOCAL)) && loading(gw, r))
+    if ((relayed || !(to && (to->flags & LOCAL))) && loading(gw, r))
         return;
     if (!(to && (to->flags & PUBLIC)) &&
         !auth_ok(gw->auth, http_get_header(r, "Authorization"), http_get_header(r, "X-Api-Key"))) {
@@ -171,7 +173,7 @@ static void on_head(void *arg, struct http_req *r)
         api_error_reply(r, &e);
         return;
     }
-    if (!to)
+    if (!to && !relayed)
         not_found(r, known);
 }
 
@@ -190,7 +192,9 @@ static void on_request(void *arg, struct http_req *r)
         return;
     }
     const struct route *to = find(r, &rest, &known);
-    if (!to)
+    if (proxy_wanted(gw) && proxy_takes(http_path(r)))
+        proxy_start(gw, r);
+    else if (!to)
         not_found(r, known);
     else if (to->fn)
         to->fn(gw, r);

@@ -29,19 +29,25 @@ def restarts(app):
     return app.metric('vitriol_child_restarts_total', {'child': 'engine0'}, absent=0)
 
 
+def two_crashes(app):
+    """No more and no less; the figure comes with the next telemetry."""
+    wait_for('both crashes are counted', lambda: restarts(app) >= 2, 10)
+    assert restarts(app) == 2
+
+
 def test_alone_two_crashes_then_refusals(make):
     a, digest = poisoned(make)
     r = stream.post(a.port, '/v1/completions', {'prompt': POISON, 'max_tokens': 8, 'seed': 1}, timeout=60)
     body = r.json()
     assert r.status == 400 and body['error']['type'] == 'invalid_request_error', body
     assert 'quarantined' in body['error']['message'] and digest[:16] in body['error']['message']
-    assert restarts(a) == 2
+    two_crashes(a)
     a.wait_ready()
     for _ in range(3):
         r = stream.post(a.port, '/v1/completions', {'prompt': POISON, 'max_tokens': 8})
         assert r.status == 400 and 'quarantined' in r.json()['error']['message']
     assert a.text('Hello', 20, seed=2) == stub.text(a, 2, 20)
-    assert restarts(a) == 2
+    two_crashes(a)
     listed = a.ctl('suspects')[1]
     assert digest[:16] in listed and 'quarantined' in listed and '2 crashes' in listed
     assert POISON not in a.log_text() and POISON not in open(os.path.join(a.state_dir, 'records', 'suspects.json')).read()
@@ -63,7 +69,7 @@ def test_alone_two_crashes_then_refusals(make):
     assert rc == 66
     assert a.ctl('suspects', 'clear', digest[:12])[1] == '1 cleared\n'
     assert stream.post(a.port, '/v1/completions', {'prompt': POISON, 'max_tokens': 4}, timeout=60).status == 400
-    assert restarts(a) == 2
+    two_crashes(a)
 
 
 def test_neighbours_complete(make):
@@ -80,7 +86,7 @@ def test_neighbours_complete(make):
         s.run()
         assert check_transcript(s, ('normal',)) == 'normal', i
         assert s.text == stub.text(a, 20 + i, 150), i
-    assert restarts(a) == 2
+    two_crashes(a)
     mine = [x for x in a.ctl_json('suspects') if x['value']['quarantined']]
     assert [x['key'] for x in mine] == [digest]
 

@@ -3,7 +3,7 @@ import os
 
 TOP = os.path.realpath(os.path.join(os.path.dirname(__file__), '..', '..'))
 SKIP = {'.git', '.venv', '.cache', '__pycache__', '.pytest_cache', 'models'}
-CODE = ('common', 'supervisor', 'engine-worker', 'persist-sidecar', 'vault', 'gateway', 'pull', 'oom-shield', 'officina', 'bench')
+CODE = ('common', 'supervisor', 'engine-worker', 'external-worker', 'persist-sidecar', 'vault', 'gateway', 'pull', 'oom-shield', 'officina', 'bench')
 
 
 def files(ends=(), under=None):
