@@ -33,9 +33,9 @@ struct gateway {
     struct stats stats;
     struct telemetry *telemetry;
     struct scribe *scribe;
-    struct answer *answers; /* all that are not finished */
+    struct answer *answers;  /* all that are not finished */
     struct relayed *relayed; /* requests of an external engine (proxy/proxy.h) */
-    char instance[33];      /* hex; "" until the supervisor has said it */
+    char instance[33];       /* hex; "" until the supervisor has said it */
     char build[64];
     int64_t started; /* wall seconds */
     int n_http_fds;

@@ -346,7 +346,10 @@ static int prepare(struct gateway *gw, const struct vt_child_args *a, struct vt_
     if (proxy_wanted(gw)) {
         const char *alias = vt_config_str(gw->cfg, VT_CFG_GATEWAY_ALIAS);
         const char *model = vt_config_str(gw->cfg, VT_CFG_EXTERNAL_MODEL);
-        snprintf(gw->model.alias, sizeof gw->model.alias, "%s", alias[0] ? alias : model[0] ? model : "external");
+        snprintf(gw->model.alias, sizeof gw->model.alias, "%s",
+                 alias[0]   ? alias
+                 : model[0] ? model
+                            : "external");
     } else {
         load_model(gw);
     }

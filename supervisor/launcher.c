@@ -22,7 +22,8 @@
 
 #define ARGS_MAX 256
 
-static const char *const commands[] = {"serve", "run", "eval", "bench", "inspect", "pull", "officina", "help", "version"};
+static const char *const commands[] = {"serve", "run",      "eval", "bench",  "inspect",
+                                       "pull",  "officina", "help", "version"};
 static const char *const ctl_commands[] = {"status",     "health", "wait",        "bounce", "drain",
                                            "checkpoint", "slots",  "fingerprint", "events", "config",
                                            "start",      "stop",   "reset",       "op"};
