@@ -181,6 +181,27 @@ static void work(struct app *a, struct ready *r)
     snap_work(a->snap, r->fds + r->snap, r->n - r->snap);
 }
 
+/* The last turn's snapshot may still be on its way: without it, what the user changes afterwards would count as the
+ * turn's. */
+static void finish_snapshots(struct app *a)
+{
+    struct pollfd fd;
+    for (int i = 0; i < 50 && snap_busy(a->snap); i++) {
+        size_t n = snap_poll(a->snap, &fd, 1);
+        if (poll(&fd, n, 100) > 0)
+            snap_work(a->snap, &fd, n);
+    }
+    for (size_t i = 0; i < a->n_queue; i++) {
+        struct effects fx = {0};
+        if (a->queue[i].kind != EV_SNAP || a->queue[i].n != SNAP_AFTER)
+            continue;
+        a->queue[i].at = off_clock_now(&a->clock);
+        core_step(a->m, &a->queue[i], &fx);
+        effects_clear(&fx);
+    }
+    store_changes(a, true);
+}
+
 int app_run(struct app *a)
 {
     struct ready r;
@@ -210,6 +231,7 @@ int app_run(struct app *a)
             app_put(a, &tick);
         }
     }
+    finish_snapshots(a);
     return a->exit;
 }
 

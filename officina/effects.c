@@ -31,6 +31,13 @@ static void check(struct app *a, const struct effect *f)
         app_put(a, &e);
         return;
     }
+    if (strcmp(f->name, "write") == 0 ||
+        strcmp(f->name, "edit") == 0) { /* covered by rewind even when ignored */
+        json_t *o = js_parse(f->text, strlen(f->text), NULL, 0);
+        if (js_str(o, "path") != NULL)
+            snap_cover(a->snap, js_str(o, "path"));
+        json_decref(o);
+    }
     tools_check(a->tools, &c);
 }
 

@@ -46,6 +46,7 @@ struct snap {
     pthread_mutex_t lock;
     pthread_cond_t more;
     struct order *queue;
+    size_t open; /* ordered and not told yet; of the program's thread */
     int pipe[2];
     struct current cur;
     json_t *touched; /* path → {sign, added, removed}; of the worker */
@@ -395,6 +396,7 @@ static struct order *order(struct snap *s, enum order_kind kind, size_t turn, co
 
 static void give(struct snap *s, struct order *o)
 {
+    s->open++;
     pthread_mutex_lock(&s->lock);
     struct order **p = &s->queue;
     while (*p)
@@ -477,6 +479,7 @@ static void drain(struct snap *s, bool tell)
     struct order *o;
     struct pollfd p = {s->pipe[0], POLLIN, 0};
     while (s->pipe[0] >= 0 && poll(&p, 1, 0) > 0 && read(s->pipe[0], &o, sizeof o) == sizeof o) {
+        s->open--;
         o->e.name = o->name.len ? text_str(&o->name) : NULL;
         o->e.text = o->text.len ? text_str(&o->text) : NULL;
         o->e.len = o->text.len;
@@ -590,6 +593,11 @@ size_t snap_poll(struct snap *s, struct pollfd *fds, size_t max)
         return 0;
     fds[0] = (struct pollfd){s->pipe[0], POLLIN, 0};
     return 1;
+}
+
+int snap_busy(const struct snap *s)
+{
+    return s->open != 0;
 }
 
 int snap_timeout(const struct snap *s)

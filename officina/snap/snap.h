@@ -40,6 +40,8 @@ void snap_diff(struct snap *s, const char *title, const struct snap_turn *turns,
 /* Branch and counts of the user's own repository, for the panel → EV_GIT. */
 void snap_look(struct snap *s);
 
+/* Something was ordered whose event has not been given yet. */
+int snap_busy(const struct snap *s);
 size_t snap_poll(struct snap *s, struct pollfd *fds, size_t max);
 int snap_timeout(const struct snap *s);
 void snap_work(struct snap *s, const struct pollfd *fds, size_t n);
