@@ -118,7 +118,7 @@ begin() {
     case_name=$1
     size=${3:-80x24}
     gateway "$2"
-    rm -rf "$work/home" "$work/project"
+    rm -rf "${work:?}/home" "${work:?}/project"
     mkdir -p "$work/home" "$work/project"
     shift 2
     [ $# -gt 0 ] && shift

@@ -1,8 +1,8 @@
+#include "view/view.h"
 #include "util/text.h"
 #include "view/format.h"
 #include "view/look.h"
 #include "view/mark.h"
-#include "view/view.h"
 
 #include <stdio.h>
 #include <stdlib.h>
