@@ -63,7 +63,7 @@ static ssize_t read_proc(pid_t pid, const char *tail, char *buf, size_t size)
 
 /* Sends sig to everything below pid; returns how many there were. bwrap is passed over by SIGTERM, since it
  * would take its children down without a word. */
-static int signal_below(pid_t pid, int sig, int depth)
+static int signal_below(pid_t pid, int sig, int depth, int *programs)
 {
     char list[4096], comm[32];
     int n = 0;
@@ -76,9 +76,10 @@ static int signal_below(pid_t pid, int sig, int depth)
         p += *p == ' ';
         if (child <= 1)
             break;
-        n += 1 + signal_below(child, sig, depth + 1);
-        bool wrapper = sig == SIGTERM && read_proc(child, "comm", comm, sizeof comm) > 0 &&
-                       strncmp(comm, "bwrap\n", 6) == 0;
+        bool wrapper = read_proc(child, "comm", comm, sizeof comm) > 0 && strncmp(comm, "bwrap\n", 6) == 0;
+        n += 1 + signal_below(child, sig, depth + 1, programs);
+        *programs += !wrapper; /* bwrap's own first process may outlive it by a moment */
+        wrapper = wrapper && sig == SIGTERM;
         if (sig && !wrapper)
             kill(child, sig);
     }
@@ -89,8 +90,8 @@ static int sweep(void)
 {
     int left = 0;
     for (int round = 0; round < 100; round++) {
-        int n = signal_below(getpid(), SIGKILL, 0);
-        left = n > left ? n : left;
+        int programs = 0, n = signal_below(getpid(), SIGKILL, 0, &programs);
+        left = programs > left ? programs : left;
         pid_t pid;
         while ((pid = waitpid(-1, NULL, n ? 0 : WNOHANG)) > 0)
             ;
@@ -152,7 +153,7 @@ static void own_offset(int filter)
 
 static void nurse(const struct proc_spec *s, char **argv, char **env, int out, int report, int ruleset)
 {
-    int status = 0, now = 0, null = open("/dev/null", O_RDWR);
+    int status = 0, now = 0, programs = 0, null = open("/dev/null", O_RDWR);
     sigset_t wait;
     sigemptyset(&wait);
     sigaddset(&wait, SIGTERM);
@@ -180,7 +181,7 @@ static void nurse(const struct proc_spec *s, char **argv, char **env, int out, i
     for (bool over = pid < 0; !over;) { /* every signal is blocked and waits here */
         int sig = sigwaitinfo(&wait, NULL);
         if (sig == SIGTERM)
-            signal_below(getpid(), SIGTERM, 0);
+            signal_below(getpid(), SIGTERM, 0, &programs);
         if (sig == SIGUSR1) {
             status = SIGKILL;
             over = true;

@@ -182,7 +182,7 @@ static void finish_call(struct tools *t, struct run *r)
     else if (!out.len)
         text_puts(&out, "[no output]\n");
     if (r->proc.left)
-        text_printf(&out, "[%d processes were left over and were ended]\n", r->proc.left);
+        text_printf(&out, "[left over and ended: %d processes]\n", r->proc.left);
     struct event e = {.kind = EV_TOOL_DONE,
                       .id = r->call,
                       .text = text_str(&out),

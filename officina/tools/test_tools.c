@@ -286,6 +286,9 @@ static void commands_run(void **state)
         "hello\nworld\n[exit status 3]");
     assert_int_equal(w.outcome, TOOL_FAILED);
     has(text_str(&w.printed), "hello\n");
+    for (int i = 0; i < 20; i++)
+        assert_null(
+            strstr(call(&w, "bash", "{\"command\":\"sh -c 'echo a'; true\"}", MODE_BUILD), "left over"));
     has(call(&w, "bash", "{\"command\":\"sleep 30\",\"timeout\":1}", MODE_BUILD), "out of time");
     has(call(&w, "bash", "{\"command\":\"cat; echo done\"}", MODE_BUILD), "done");
     struct timespec a, b;
