@@ -30,6 +30,7 @@ const struct role_info role_table[ROLE_COUNT] = {
     [ROLE_STORE] = {"store", "vitriol-store", SIGKILL, VT_MS(200), true},
     [ROLE_ENGINE] = {"engine", "vitriol-engine", SIGKILL, VT_SEC(1), true},
     [ROLE_VAULT] = {"vault", "vitriol-vault", SIGKILL, VT_MS(200), true},
+    [ROLE_SHIELD] = {"shield", "vitriol-shield", SIGTERM, VT_SEC(1), true},
 };
 
 /* ---- state ---- */

@@ -81,7 +81,7 @@ const char *verb_overall(const struct sup *s)
     for (unsigned i = 0; i < s->n_children; i++) {
         const struct child *c = &s->child[i];
         bool down = c->state == VT_CHILD_DOWN && !c->want;
-        if (c->role == ROLE_STORE || c->role == ROLE_VAULT)
+        if (c->role == ROLE_STORE || c->role == ROLE_VAULT || c->role == ROLE_SHIELD)
             continue; /* without them engines serve; they show in their own lines */
         failed = failed || c->state == VT_CHILD_FAILED;
         draining = draining || leaving(c);

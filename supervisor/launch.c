@@ -58,6 +58,9 @@ static bool concerns(const struct child *c, enum vt_config_key k)
             return sup_external(cfg);
         return k == VT_CFG_MODEL_PATH || (set && (in_section(k, "http") || in_section(k, "gateway")));
     case ROLE_VAULT: return false;
+    case ROLE_SHIELD:
+        return set &&
+               (in_section(k, "shield") || k == VT_CFG_PATHS_PROC_ROOT || k == VT_CFG_PATHS_CGROUP_ROOT);
     case ROLE_STORE: return k == VT_CFG_PATHS_STATE_DIR || (set && in_section(k, "store"));
     default: return false;
     }

@@ -14,13 +14,14 @@
 #define GATEWAY_MS 10000u
 #define STORE_MS   30000u
 #define VAULT_MS   1000
+#define SHIELD_MS  5000u
 #define HURRY_MS   500u
 #define MORE_TIME  "EXTEND_TIMEOUT_USEC=20000000"
 
 /* Reasons of an ORDER. */
 enum { REASON_OPERATOR = 1, REASON_SHUTDOWN = 2, REASON_BOUNCE = 3 };
 
-enum stage { STAGE_NONE, STAGE_ENGINES, STAGE_GATEWAY, STAGE_STORE, STAGE_OVER };
+enum stage { STAGE_NONE, STAGE_ENGINES, STAGE_GATEWAY, STAGE_STORE, STAGE_SHIELD, STAGE_OVER };
 
 struct ops {
     uint64_t last;
@@ -101,7 +102,9 @@ static int idle(struct sup *s, const struct child *c, struct vt_err *err)
 
 static uint32_t drain_ms(const struct sup *s, const struct child *c)
 {
-    return c->role == ROLE_STORE ? STORE_MS : (uint32_t)vt_config_int(s->cfg, VT_CFG_ENGINE_DRAIN_S) * 1000u;
+    return c->role == ROLE_SHIELD  ? SHIELD_MS
+           : c->role == ROLE_STORE ? STORE_MS
+                                   : (uint32_t)vt_config_int(s->cfg, VT_CFG_ENGINE_DRAIN_S) * 1000u;
 }
 
 uint64_t ops_bounce_within(struct sup *s, struct child *c, uint32_t ms, struct vt_err *err)
@@ -253,6 +256,10 @@ static void advance(struct sup *s)
         leave_all(s, ROLE_VAULT, VAULT_MS);
     }
     if (o->stage == STAGE_STORE && all_down(s, ROLE_STORE) && all_down(s, ROLE_VAULT)) {
+        o->stage = STAGE_SHIELD;
+        leave_all(s, ROLE_SHIELD, SHIELD_MS);
+    }
+    if (o->stage == STAGE_SHIELD && all_down(s, ROLE_SHIELD)) {
         o->stage = STAGE_OVER;
         sd_event_exit(s->ev, s->exit_code);
     }
@@ -260,7 +267,8 @@ static void advance(struct sup *s)
 
 void ops_shutdown(struct sup *s, bool hurry)
 {
-    static const enum child_role role_of[] = {ROLE_COUNT, ROLE_ENGINE, ROLE_GATEWAY, ROLE_STORE, ROLE_COUNT};
+    static const enum child_role role_of[] = {ROLE_COUNT, ROLE_ENGINE, ROLE_GATEWAY,
+                                              ROLE_STORE, ROLE_SHIELD, ROLE_COUNT};
     if (hurry && s->stopping && !s->hurried) {
         s->hurried = true;
         vt_log(s->log, VT_LOG_NOTICE, "hurrying: what does not end now is killed");

@@ -32,7 +32,7 @@
 #define SUP_FD_MAX      4
 #define SUP_START_TIMES 10
 
-enum child_role { ROLE_GATEWAY, ROLE_STORE, ROLE_ENGINE, ROLE_VAULT, ROLE_COUNT };
+enum child_role { ROLE_GATEWAY, ROLE_STORE, ROLE_ENGINE, ROLE_VAULT, ROLE_SHIELD, ROLE_COUNT };
 
 /* What differs between the roles. */
 struct role_info {

@@ -458,6 +458,7 @@ static const struct command {
     {"verdicts", cmd_verdicts, 1, "[SUBJECT --note TEXT] what was tried and left, with its figure"},
     {"suspects", cmd_suspects, 2,
      "[clear [HASH]] prompts that were in flight at crashes, quarantined ones among them"},
+    {"shield", cmd_shield, 0, "whom the out-of-memory shield has marked, and whom it leaves alone"},
     {"op", cmd_op, 1, "N how operation N went (--wait)"},
     {"version", cmd_version, 0, "builds of vitriolctl and vitriold"},
 };

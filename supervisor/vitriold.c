@@ -184,6 +184,34 @@ static void block_signals(void)
 
 /* ---- life ---- */
 
+/* Who is protected already, or is root, gains nothing by raising others: the shield is for a user's own vitriold. */
+static bool wants_shield(const struct sup *s)
+{
+    const char *mode = vt_config_str(s->cfg, VT_CFG_SHIELD_MODE);
+    int adj = 0;
+    if (mode[0] != 'a')
+        return mode[1] == 'n'; /* on */
+    FILE *f = fopen("/proc/self/oom_score_adj", "re");
+    bool is_protected = f != NULL && fscanf(f, "%d", &adj) == 1 && adj < 0;
+    if (f != NULL)
+        fclose(f);
+    return geteuid() != 0 && !is_protected;
+}
+
+static int open_shield(struct sup *s, struct vt_err *err)
+{
+    if (!wants_shield(s))
+        return 0;
+    s->n_children++;
+    if (child_open(s, &s->child[s->n_children - 1], ROLE_SHIELD, "shield", err) == 0)
+        return 0;
+    if (vt_config_str(s->cfg, VT_CFG_SHIELD_MODE)[0] != 'a')
+        return -1;
+    vt_log(s->log, VT_LOG_NOTICE, "no shield: %s", err->text);
+    child_close(&s->child[--s->n_children]);
+    return 0;
+}
+
 static int open_children(struct sup *s, struct vt_err *err)
 {
     static const struct {
@@ -197,7 +225,7 @@ static int open_children(struct sup *s, struct vt_err *err)
         if (child_open(s, &s->child[s->n_children++], list[i].role, list[i].name, err) < 0)
             return -1;
     }
-    return 0;
+    return open_shield(s, err);
 }
 
 /* Lock first, then the ground, then the sockets: a second instance must not touch the first. */

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Runs every test: run.py [STAGE...] [--seconds N] [--only TARGET,...] [--jobs N]
 stages: unit asan lint fuzz text engine appliance faults units (all, in this order), and gpu, which runs only when it is named.
-Commands of their own, with options of their own: mutations (shows that tests can fail).
+Commands of their own, with options of their own: mutations (shows that tests can fail), chaos (half an
+hour of faults, or N kills).
 
 `./vitriol test` installs the packages and builds before it comes here. Each stage prints its time; the last line is
 'N passed, N failed, N skipped' over all stages, and the exit code is 1 when anything failed.
@@ -251,7 +252,7 @@ STAGES = {
 ON_REQUEST = {'gpu': stage_gpu}
 
 
-ALONE = {'mutations': 'mutate.py'}
+ALONE = {'mutations': 'mutate.py', 'chaos': 'chaos.py'}
 
 
 def alone(name, args):

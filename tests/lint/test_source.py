@@ -71,7 +71,7 @@ MAN = files(ENDS, ('docs',)) + sorted(p for p in glob.glob(os.path.join(BUILD, '
 def test_there_are_man_pages():
     have = {os.path.basename(f) for f in MAN}
     want = {'vitriol.1', 'vitriolctl.1', 'vitriol-tool.1', 'vitriol-pull.1', 'vitriold.8', 'vitriol-engine.8', 'vitriol-gateway.8',
-            'vitriol-store.8', 'vitriol.conf.5', 'vitriol-wire.7'}
+            'vitriol-store.8', 'vitriol-shield.8', 'vitriol.conf.5', 'vitriol-wire.7'}
     assert want <= have, want - have
 
 

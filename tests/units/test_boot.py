@@ -132,6 +132,94 @@ def test_kill_vitriold(machine):
     assert machine.run('systemctl', 'show', '-P', 'NRestarts', 'vitriold.service').stdout.strip() == '1'
 
 
+def test_journal_fields(machine):
+    """Each change of a child's state is a record with fields, not only a sentence."""
+    out = machine.run('journalctl', '--no-pager', '-o', 'json', '-u', 'vitriold.service').stdout
+    rows = [json.loads(ln) for ln in out.splitlines()]
+    states = [r for r in rows if r.get('VITRIOL_EVENT') == 'child-state']
+    assert {r['VITRIOL_CHILD'] for r in states} >= {'engine0', 'store', 'gateway'}
+    for r in states:
+        assert r['VITRIOL_GEN'].isdigit() and r['VITRIOL_FROM'] and r['VITRIOL_TO'] and r['PRIORITY'] in '34567', r
+    killed = [r for r in states if r.get('VITRIOL_CLASS') == 'sigkill_unknown']
+    assert killed and all(r['VITRIOL_CHILD'] == 'engine0' for r in killed), 'the killed engine of the test before'
+
+
+def knocking(m, seconds):
+    """A curl every 0.1 s inside the machine for that long, each with time to wait; returns the process."""
+    return m.run('sh', '-c', 'end=$(($(date +%%s) + %d)); while [ $(date +%%s) -lt $end ]; do '
+                 '{ curl -s --max-time 60 -o /dev/null -w "%%{exitcode}\\n" %s/health || true; } & sleep 0.1; done; wait' %
+                 (seconds, URL), timeout=180).stdout.split()
+
+
+def test_socket_over_restarts(machine):
+    """Two restarts by the manager: no connection is refused, all that waited are answered."""
+    results = []
+    t = threading.Thread(target=lambda: results.extend(knocking(machine, 8)))
+    t.start()
+    for _ in range(2):
+        time.sleep(1)
+        machine.run('systemctl', 'restart', 'vitriold.service')
+    t.join()
+    ready(machine)
+    assert len(results) > 20 and set(results) <= {'0', '52', '56'} and '7' not in results, sorted(set(results))
+    assert results.count('0') > 0.9 * len(results), results  # one that its gateway had taken may be cut by its end
+
+
+def restarts(machine):
+    return int(machine.run('systemctl', 'show', '-P', 'NRestarts', 'vitriold.service').stdout)
+
+
+def test_restart_storm(machine):
+    """Killed as soon as it is back, four times: the manager never gives up, and the port is held all the time."""
+    before, old = restarts(machine), machine.pids('vitriold')[0]
+    for _ in range(4):
+        os.kill(old, signal.SIGKILL)
+        old = wait_for('the next vitriold', lambda: [p for p in machine.pids('vitriold') if p != old], 20)[0]
+        assert machine.run('systemctl', 'is-active', 'vitriol.socket').stdout.strip() == 'active'
+    ready(machine)
+    assert restarts(machine) == before + 4
+    for child in ('vitriol-engine', 'vitriol-store', 'vitriol-gateway'):
+        assert len(machine.pids(child)) == 1, child
+
+
+def drop_in(machine, text):
+    d = '/run/systemd/system/vitriold.service.d'
+    machine.run('sh', '-c', 'mkdir -p %s && printf "%s" > %s/test.conf && systemctl daemon-reload' % (d, text, d))
+    machine.run('systemctl', 'restart', 'vitriold.service')
+    ready(machine)
+
+
+def test_watchdog(machine):
+    """A vitriold that stands still is ended by the manager, with all it started, and comes back."""
+    drop_in(machine, '[Service]\\nWatchdogSec=4\\n')
+    old, engine = machine.pids('vitriold')[0], machine.pids('vitriol-engine')
+    time.sleep(6)  # more than the limit: the ping is earned as long as it runs
+    assert machine.pids('vitriold') == [old]
+    os.kill(old, signal.SIGSTOP)
+    wait_for('another vitriold', lambda: machine.pids('vitriold') not in ([old], []), 45, 0.2)
+    ready(machine)
+    assert 'Watchdog timeout' in machine.journal('-u', 'vitriold.service')
+    assert not set(machine.pids('vitriol-engine')) & set(engine)
+
+
+def test_stop_under_load(machine, tmp_path):
+    """Four answers that would take minutes: the stop keeps its limit, and each stream ends with a terminator."""
+    machine.run('sh', '-c', 'mkdir -p /etc/vitriol/conf.d && printf "[engine]\\ndrain_s = 5\\n" > /etc/vitriol/conf.d/test.conf')
+    drop_in(machine, '[Service]\\n')
+    outs = [tmp_path / str(i) for i in range(4)]
+    curls = [machine.background(*ask(machine, 3900, stream=True), out=open(o, 'w')) for o in outs]
+    wait_for('all streams run', lambda: all(o.read_text().count('data: ') >= 5 for o in outs), 60)
+    t0 = time.monotonic()
+    machine.run('systemctl', 'stop', 'vitriol.target')
+    assert time.monotonic() - t0 < 5 + 20
+    for c, o in zip(curls, outs):
+        assert c.wait(10) == 0
+        assert o.read_text().endswith('data: [DONE]\n\n'), o.read_text()[-300:]
+    assert machine.run('systemctl', 'show', '-P', 'Result', 'vitriold.service').stdout.strip() == 'success'
+    machine.run('systemctl', 'start', 'vitriol.target')
+    ready(machine)
+
+
 def test_stop(machine):
     t0 = time.monotonic()
     machine.run('systemctl', 'stop', 'vitriol.target')

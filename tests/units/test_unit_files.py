@@ -73,11 +73,11 @@ def test_start_limit_is_in_unit(path):
 @pytest.mark.parametrize('files,mode', [(FILES, '--system'), (USER, '--user')], ids=['system', 'user'])
 def test_systemd_analyze_verify(files, mode, tmp_path):
     """Clean, once the programs exist where the units look for them."""
-    for name in ('vitriold', 'vitriolctl'):
+    for name in ('vitriold', 'vitriolctl', 'vitriol-shield'):
         os.symlink(program(name), tmp_path / name)
     for name, path in files.items():
         with open(path) as f:
-            text = re.sub(r'(?m)^(Exec\w+=)\S*/(vitriol\w*)', r'\1%s/\2' % tmp_path, f.read())
+            text = re.sub(r'(?m)^(Exec\w+=-?)\S*/(vitriol[\w-]*)', r'\1%s/\2' % tmp_path, f.read())
         (tmp_path / name).write_text(text)
     p = subprocess.run(['systemd-analyze', mode, 'verify', '--man=no'] + [str(tmp_path / n) for n in files],
                        capture_output=True, text=True, env=dict(os.environ, XDG_RUNTIME_DIR=str(tmp_path)))
@@ -94,6 +94,43 @@ def test_verify_can_fail(tmp_path):
     assert 'NoSuchThing' in p.stdout + p.stderr
 
 
+HARDENING = {  # what a service that serves models from /var and devices can give up
+    'NoNewPrivileges': 'yes', 'CapabilityBoundingSet': '', 'ProtectSystem': 'strict', 'ProtectHome': 'yes', 'PrivateTmp': 'yes',
+    'DevicePolicy': 'closed', 'ProtectKernelTunables': 'yes', 'ProtectKernelModules': 'yes', 'ProtectKernelLogs': 'yes',
+    'ProtectClock': 'yes', 'ProtectHostname': 'yes', 'RestrictNamespaces': 'yes', 'RestrictRealtime': 'yes',
+    'RestrictSUIDSGID': 'yes', 'LockPersonality': 'yes', 'RemoveIPC': 'yes', 'SystemCallArchitectures': 'native',
+    'RestrictAddressFamilies': 'AF_UNIX AF_INET AF_INET6', 'SystemCallFilter': '@system-service @pkey seccomp',
+    'UMask': '0077', 'LimitCORE': '0', 'StateDirectoryMode': '0700', 'RuntimeDirectoryMode': '0750', 'User': 'vitriol',
+    'OOMScoreAdjust': '-500', 'OOMPolicy': 'continue', 'Delegate': 'memory pids'}
+# Each would break something: devices, the sampler's files, group access to them, the delegated cgroups, GPU libraries.
+NOT_SET = ('PrivateDevices', 'ProcSubset', 'PrivateUsers', 'ProtectControlGroups', 'MemoryDenyWriteExecute', 'IPAddressDeny',
+           'PrivateNetwork')
+EXPOSURE = 2.2
+
+
+def test_hardening():
+    s = load(FILES['vitriold.service'])['Service']
+    assert {k: s.get(k) for k in HARDENING} == HARDENING
+    assert not [k for k in NOT_SET if k in s]
+
+
+def exposure(text, tmp_path):
+    (tmp_path / 'vitriold.service').write_text(re.sub(r'(?m)^ExecStart=\S+', 'ExecStart=/bin/true', text))
+    p = subprocess.run(['systemd-analyze', 'security', '--offline=true', '--no-pager', str(tmp_path / 'vitriold.service')],
+                       capture_output=True, text=True)
+    return float(re.search(r'Overall exposure level for \S+: ([0-9.]+)', p.stdout).group(1))
+
+
+@pytest.mark.skipif(not shutil.which('systemd-analyze'), reason='systemd is not installed')
+def test_exposure(tmp_path):
+    """systemd's own figure, and that the figure notices what is taken away."""
+    with open(FILES['vitriold.service']) as f:
+        text = f.read()
+    assert exposure(text, tmp_path) <= EXPOSURE
+    for key in ('CapabilityBoundingSet', 'SystemCallFilter', 'ProtectSystem', 'DevicePolicy'):
+        assert exposure(re.sub('(?m)^%s=.*\n' % key, '', text), tmp_path) > EXPOSURE, key
+
+
 ROWS = [  # action, unit, verb, in group, allowed
     ('org.freedesktop.systemd1.manage-units', 'vitriol.target', 'start', True, True),
     ('org.freedesktop.systemd1.manage-units', 'vitriold.service', 'restart', True, True),
@@ -105,6 +142,12 @@ ROWS = [  # action, unit, verb, in group, allowed
     ('org.freedesktop.systemd1.manage-unit-files', 'vitriol.target', 'start', True, False),
     ('org.freedesktop.systemd1.manage-units', 'vitriol.target', 'start', False, False),
     ('org.freedesktop.systemd1.manage-units', 'vitriol.target.service', 'start', True, False),
+    ('org.freedesktop.systemd1.manage-units', 'vitriold.service', 'clean', True, False),
+    ('org.freedesktop.systemd1.manage-units', 'vitriold.service', 'freeze', True, False),
+    ('org.freedesktop.systemd1.manage-units', 'vitriol-ready.service', 'start', True, False),
+    ('org.freedesktop.systemd1.manage-units', 'VITRIOL.target', 'start', True, False),
+    ('org.freedesktop.systemd1.manage-units', 'vitriol.target', 'start ', True, False),
+    ('org.freedesktop.systemd1.reload-daemon', None, None, True, False),
 ]
 
 

@@ -1,0 +1,309 @@
+#!/usr/bin/env python3
+"""Disturbs a whole appliance for a while, by chance but repeatably, under a mixed load, and judges every answer.
+
+chaos.py [--seed N] [--minutes M] [--kills N] [--clients N]
+Without --kills: kills, stops, a full disk, a cgroup filled to its limit, a store that stands still, knocking on internal
+sockets, clients that leave; M minutes (30). With --kills: SIGKILL only, until there were N.
+
+An answer is normal, and then it is the undisturbed text to the byte; or it ends with the error event and terminator, or
+with a 503; only a death of the gateway, or of vitriold, may cut it off. Anything else is wrong or silent, and the run
+fails. The seed is printed: faults and requests come in the same order again, at moments that depend on the machine. The
+last line is 'ok' or 'FAILED'.
+"""
+import argparse
+import collections
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from harness import box, stream  # noqa: E402
+from harness.appliance import Appliance, wait_for  # noqa: E402
+from harness.stream import check_transcript  # noqa: E402
+
+PROMPTS = ['The first story is about a', 'It was a cold evening, and the old man', 'In the year of the great flood',
+           'She said that the', 'Once there was a king who', 'The sea was calm and', 'A letter came for', 'Nobody knew why']
+LENGTHS = (20, 120, 400)
+SETS = {'engine.slots': 4, 'engine.ctx_tokens': 2048, 'engine.hang_budget_s': 4, 'engine.drain_s': 5, 'gateway.resume_attempts': 1000,
+        'gateway.resume_max_age_s': 600, 'store.quota_mib': 4096, 'memory.enter_ms': 500, 'memory.leave_ms': 1000}
+MEMORY_MIB = 1500
+
+
+class Run:
+    def __init__(self, opt):
+        self.opt, self.random = opt, random.Random(opt.seed)
+        self.faults, self.ends = collections.Counter(), collections.Counter()
+        self.bad, self.cuts, self.rss = [], [], {}
+        self.lock, self.over = threading.Lock(), threading.Event()
+        self.box = None if box.why_not() else box.Box(MEMORY_MIB)
+        self.disk = self.mount()
+        self.app = Appliance(engine='real', sets=SETS, holder=True, state_dir=self.disk,
+                             enter=self.box.enter if self.box else None)
+
+    def mount(self):
+        """A small filesystem for the state, where the machine allows one."""
+        d = tempfile.mkdtemp(prefix='vtchaos', dir='/tmp')
+        if os.geteuid() != 0 or subprocess.call(['mount', '-t', 'tmpfs', '-o', 'size=48m,mode=0777', 'tmpfs', d],
+                                                stderr=subprocess.DEVNULL) != 0:
+            print('not run: full disk (this machine lets us mount nothing)')
+            os.rmdir(d)
+            return None
+        return d
+
+    def close(self):
+        self.app.destroy()
+        if self.disk:
+            subprocess.call(['umount', '-l', self.disk])
+            os.rmdir(self.disk)
+        if self.box:
+            self.box.remove()
+
+    # -- the load --
+
+    def references(self):
+        return {(p, n): self.app.text(p, n, ignore_eos=True) for p in PROMPTS for n in LENGTHS}
+
+    def cut_allowed(self, t0):
+        """A gateway, or the vitriold above it, died while the answer was on its way."""
+        with self.lock:
+            return any(t >= t0 - 0.5 for t in self.cuts)
+
+    def note(self, end, text=None):
+        with self.lock:
+            self.ends[end] += 1
+            if text:
+                self.bad.append(text)
+
+    def one(self, rng):
+        prompt, n = rng.choice(PROMPTS), rng.choice(LENGTHS)
+        kind = rng.choice(('stream', 'stream', 'stream', 'plain', 'slow', 'leaves'))
+        t0, want = time.monotonic(), self.want[prompt, n]
+        body = {'prompt': prompt, 'max_tokens': n, 'temperature': 0, 'ignore_eos': True}
+        try:
+            if kind == 'plain':
+                r = stream.post(self.app.port, '/v1/completions', body, timeout=180)
+                got = r.json()
+                if r.status != 200:
+                    stream.check_error(r.status, r.headers, r.raw)
+                    self.note('refused')
+                    return time.sleep(0.3)
+                text = got['choices'][0]['text']
+                return self.note('whole') if text == want else self.note('WRONG', 'plain: %r is not %r' % (text, want))
+            s = stream.Stream(self.app.port, '/v1/completions', body, timeout=180)
+            if kind == 'leaves':
+                s.run(until_events=rng.randrange(1, 15))
+                s.r.close()
+                return self.note('left')
+            if kind == 'slow' and s.status == 200:
+                s.run(until_events=3)
+                time.sleep(rng.uniform(0.5, 3))
+            s.run()
+            if s.end == 'cut' and self.cut_allowed(t0):
+                if not want.startswith(s.text):
+                    return self.note('WRONG', 'cut: %r does not begin %r' % (s.text, want))
+                return self.note('cut by a death of the gateway')
+            how = check_transcript(s)
+            if how == 'normal':
+                return self.note('whole') if s.text == want else self.note('WRONG', '%s: %r is not %r' % (kind, s.text, want))
+            if not want.startswith(s.text):
+                return self.note('WRONG', 'error: %r does not begin %r' % (s.text, want))
+            self.note('refused' if s.status != 200 else 'error event')
+            time.sleep(0.3)
+        except AssertionError as e:
+            self.note('SILENT', str(e)[:600])
+        except TimeoutError:
+            self.note('SILENT', '%s: nothing for 180 s' % kind)
+        except (OSError, stream.Cut, IndexError) as e:
+            if self.cut_allowed(t0):
+                return self.note('cut by a death of the gateway')
+            self.note('SILENT', '%s: %r although no gateway died' % (kind, e))
+
+    def client(self, number):
+        rng = random.Random(self.opt.seed * 1000 + number)
+        while not self.over.is_set():
+            self.one(rng)
+
+    # -- the faults --
+
+    def kill(self, name):
+        with self.lock:
+            self.faults['kill ' + name] += 1
+        if name in ('gateway', 'vitriold'):
+            with self.lock:
+                self.cuts.append(time.monotonic())
+        try:
+            self.app.kill(name)
+        except (OSError, AssertionError):
+            return
+        if name in ('gateway', 'vitriold'):  # what it takes with it ends within seconds
+            threading.Timer(3, lambda: self.cuts.append(time.monotonic())).start()
+
+    def stop(self, name, seconds):
+        self.faults['stop %s' % name] += 1
+        try:
+            pid = self.app.child(name)
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(seconds)
+            os.kill(pid, signal.SIGCONT)
+        except (OSError, AssertionError):
+            pass
+
+    def fill_disk(self):
+        if not self.disk:
+            return
+        self.faults['full disk'] += 1
+        path = os.path.join(self.disk, 'filler')
+        with open(path, 'wb', buffering=0) as f:
+            try:
+                while True:
+                    f.write(b'x' * 65536)
+            except OSError:
+                pass
+        time.sleep(self.random.uniform(1, 5))
+        os.unlink(path)
+
+    def fill_memory(self):
+        if not self.box:
+            return
+        self.faults['full cgroup'] += 1
+        eater = self.box.eat(MEMORY_MIB * 0.94 - self.box.used() / (1 << 20), 600)
+        time.sleep(self.random.uniform(3, 8))
+        eater.kill()
+        eater.wait()
+
+    def knocks(self):
+        """Connects to every socket of the run directory and leaves, which is what deafens a listener."""
+        self.faults['knocking'] += 1
+        for root, _, names in os.walk(self.app.run_dir):
+            for n in names:
+                try:
+                    with socket.socket(socket.AF_UNIX) as k:
+                        k.settimeout(1)
+                        k.connect(os.path.join(root, n))
+                except OSError:
+                    pass
+
+    def disturb(self):
+        r = self.random
+        r.choice((lambda: self.kill('engine0'), lambda: self.kill('engine0'), lambda: self.kill('engine0'),
+                  lambda: self.kill('store'), lambda: self.kill('gateway'), lambda: self.kill('vitriold'),
+                  lambda: self.stop('engine0', r.uniform(0.2, 2)), lambda: self.stop('engine0', 7),
+                  lambda: self.stop('store', r.uniform(1, 6)), lambda: self.stop('gateway', r.uniform(0.2, 1)),
+                  self.fill_disk, self.fill_memory, self.knocks))()
+
+    def kills_only(self):
+        """Only what serves is killed: a loading engine that is killed again and again proves nothing."""
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            try:
+                if stream.get(self.app.port, '/health', timeout=5).status == 200:
+                    break
+            except (OSError, stream.Cut, IndexError):
+                pass
+            time.sleep(0.05)
+        time.sleep(self.random.uniform(0, 1.5))
+        self.kill(self.random.choices(('engine0', 'store', 'gateway', 'vitriold'), (70, 15, 10, 5))[0])
+
+    # -- watching --
+
+    def measure(self):
+        try:
+            pid = self.app.pid
+            with open('/proc/%d/status' % pid) as f:
+                kb = next(int(ln.split()[1]) for ln in f if ln.startswith('VmRSS'))
+            self.rss.setdefault(pid, []).append((time.monotonic(), kb, len(os.listdir('/proc/%d/fd' % pid))))
+        except (OSError, StopIteration, ValueError):
+            pass
+
+    def growth(self):
+        """Of the vitriold that lived longest, from its 30th second on: KiB, descriptors, seconds."""
+        spans = []
+        for rows in self.rss.values():
+            late = [x for x in rows if x[0] - rows[0][0] >= 30]
+            if len(late) >= 2:
+                spans.append((late[-1][0] - late[0][0], late[-1][1] - late[0][1], late[-1][2] - late[0][2]))
+        return max(spans, default=(0, 0, 0))
+
+    def go(self):
+        a, opt = self.app, self.opt
+        a.start()
+        self.want = self.references()
+        clients = [threading.Thread(target=self.client, args=(i,), daemon=True) for i in range(opt.clients)]
+        for c in clients:
+            c.start()
+        began = told = time.monotonic()
+        while True:
+            kills = sum(n for f, n in self.faults.items() if f.startswith('kill'))
+            now = time.monotonic()
+            if kills >= opt.kills if opt.kills else now - began >= opt.minutes * 60:
+                break
+            if opt.kills:
+                self.kills_only()
+            else:
+                time.sleep(self.random.uniform(1, 6))
+                self.disturb()
+            self.measure()
+            if now - told >= 60:
+                told = now
+                print('%5.0f s  %s' % (now - began, self.summary()), flush=True)
+        self.over.set()
+        for c in clients:
+            c.join(240)
+            if c.is_alive():
+                self.note('SILENT', 'a client waits for ever')
+        a.wait_ready(120)
+        for (p, n), text in self.want.items():
+            if a.text(p, n, ignore_eos=True) != text:
+                self.note('WRONG', 'afterwards %r goes on differently' % p)
+        wait_for('all children are up', lambda: all(n in a.children() for n in ('engine0', 'store', 'gateway')), 60)
+        return time.monotonic() - began
+
+    def summary(self):
+        return '%d answers: %s; %d faults: %s' % (
+            sum(self.ends.values()), ', '.join('%d %s' % (n, k) for k, n in sorted(self.ends.items())),
+            sum(self.faults.values()), ', '.join('%d %s' % (n, k) for k, n in sorted(self.faults.items())))
+
+
+def main():
+    args = argparse.ArgumentParser(prog='vitriol test chaos', description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    args.add_argument('--seed', type=int, default=random.SystemRandom().randrange(1 << 31))
+    args.add_argument('--minutes', type=float, default=30)
+    args.add_argument('--kills', type=int, default=0)
+    args.add_argument('--clients', type=int, default=4)
+    opt = args.parse_args()
+    print('seed %d' % opt.seed, flush=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # to clean up on that, too
+    run, died = Run(opt), ''
+    try:
+        seconds = run.go()
+    except AssertionError as e:
+        died, seconds = str(e), 0
+    except KeyboardInterrupt:
+        died, seconds = 'interrupted', 0
+    finally:
+        log = run.app.log_text()
+        run.close()
+    print('seed %d, %.0f s, %s' % (opt.seed, seconds, run.summary()))
+    span, kib, fds = run.growth()
+    print('vitriold over %.0f s of one life: %+d KiB, %+d descriptors' % (span, kib, fds))
+    if kib > 8192 or fds > 16:
+        run.bad.append('vitriold grew')
+    for text in run.bad[:10] + ([died] if died else []):
+        print('  ' + text)
+    if run.bad or died:
+        path = os.path.join(tempfile.gettempdir(), 'vitriol-chaos-%d.log' % opt.seed)
+        with open(path, 'w') as f:
+            f.write(log)
+        print('log of the appliance: ' + path)
+    print('FAILED' if run.bad or died else 'ok')
+    sys.exit(1 if run.bad or died else 0)
+
+
+main()
