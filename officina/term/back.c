@@ -114,7 +114,6 @@ struct back *back_open(int fd, const char *type, enum depth want, int w, int h, 
     char *direct = want == DEPTH_TRUE ? direct_type(type, fd) : NULL;
     int mem = memfd_create("frame", MFD_CLOEXEC);
     s->made = mem < 0 ? NULL : fdopen(mem, "w+");
-    use_env(FALSE);
     if (s->made)
         s->scr = open_type(direct ? direct : type, s->made);
     free(direct);

@@ -143,6 +143,17 @@ same() { # what is, what should be, of what
     [ "$1" = "$2" ] || fail "$3 is \"$1\" and not \"$2\""
 }
 
+# The project has that file by now.
+there() {
+    i=100
+    while [ "$i" -gt 0 ]; do
+        [ -e "$work/project/$1" ] && return 0
+        sleep 0.1
+        i=$((i - 1))
+    done
+    fail "the project has no file $1"
+}
+
 # The terminal is the shell's again: main screen, cursor, cooked mode, nothing reported.
 restored() {
     expect 'shell>' 5

@@ -60,6 +60,7 @@ void act_sync(struct act *a)
     struct ui *u = a->u;
     const struct composer *c = &a->m->composer;
     watch_box(a);
+    u->mode = a->m->mode;
     if (c->text.len == u->sent.len && memcmp(text_str(&c->text), text_str(&u->sent), u->sent.len) == 0)
         return;
     text_set(&u->sent, text_str(&c->text));

@@ -137,10 +137,12 @@ static void whole(struct act *a)
 
 static void toggle_mode(struct act *a)
 {
-    if (a->u->menu.shown)
+    if (a->u->menu.shown) {
         menu_accept(a, false);
-    else
-        act_send(a, EV_MODE, a->m->mode == MODE_BUILD ? MODE_PLAN : MODE_BUILD, NULL);
+        return;
+    }
+    a->u->mode = a->u->mode == MODE_BUILD ? MODE_PLAN : MODE_BUILD;
+    act_send(a, EV_MODE, a->u->mode, NULL);
 }
 
 /* The turn that a block belongs to, for its diff. */

@@ -219,8 +219,12 @@ static void test_send(void **state)
     is(w, "");
     key(w, TK_ENTER, 0, 0); /* nothing to send */
     assert_int_equal(w->n[EV_SUBMIT], 1);
+    act_sync(&w->a);
     key(w, TK_TAB, 0, 0);
     assert_int_equal(w->m->mode, MODE_BUILD);
+    w->m->mode = MODE_PLAN; /* the core has not had its turn when the next one comes */
+    key(w, TK_TAB, 0, 0);
+    assert_int_equal(w->m->mode, MODE_PLAN);
     end(w);
 }
 

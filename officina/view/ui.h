@@ -66,6 +66,7 @@ struct ui {
     int64_t box_id;
     struct ui_cached cache[UI_CACHE];
     int w, h;
+    enum mode mode;             /* as last asked for: several keys may come before the core has its turn */
     bool prefixed, chord_quiet; /* Ctrl-X came; it came after a quiet time */
     uint64_t esc_at;            /* the last lone Esc */
     uint64_t focus_at;
