@@ -51,7 +51,14 @@ def rounds(opt, fault, vault):
             if fault != 'kill':
                 # steps: the prompt's chunks, and then a token each
                 more = dict(gpu.fault(folder, fault, opt.depth // 1024 + 120), **{'engine.program': program('vitriol-engine-fault')})
-            with Appliance(sets=dict(sets, **more), model=os.path.realpath(opt.model)) as app:
+            app = Appliance(sets=dict(sets, **more), model=os.path.realpath(opt.model))
+            try:
+                app.start()
+            except AssertionError:
+                print(app.log_text()[-5000:])
+                app.destroy()
+                raise
+            with app:
                 ids = [random.Random(i).randrange(300, 90000) for _ in range(opt.depth)]
                 time.sleep(3)  # a generation that has served is started again at once
                 if fault == 'kill':
@@ -77,7 +84,7 @@ def main():
     p.add_argument('--vaults', default='yes,no')
     p.add_argument('--verbose', action='store_true')
     opt = p.parse_args()
-    print('| fault | vault | pause ms, median | all | process | model file | device | weights | KV |\n|---|---|---|---|---|---|---|---|---|')
+    print('| fault | vault | pause ms, median | all | process | file and device | rest of device | weights | KV |\n|---|---|---|---|---|---|---|---|---|')
     for fault in opt.faults.split(','):
         for vault in opt.vaults.split(','):
             rounds(opt, fault, vault == 'yes')

@@ -119,6 +119,14 @@ static bool may_do_without(const struct vt_err *err)
     return err->code == VT_E_DEVICE_MEM || err->code == VT_E_CAPABILITY || err->code == VT_E_CONFIG;
 }
 
+void resident_warm(const char *device)
+{
+    struct gpu_facts ignored;
+    int n;
+    if (parse(device, &n, NULL) == 0 && n != CPU && gpu_count(NULL) > 0)
+        gpu_facts(&ignored, n == ANY ? 0 : n, NULL);
+}
+
 int resident_open(struct resident *r, const struct model *m, const struct resident_config *c,
                   struct vt_err *err)
 {

@@ -4,6 +4,7 @@
 #include "hash.h"
 #include "ledger.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -137,6 +138,13 @@ static void shapes(const struct eng *e, const struct eng_config *c, struct kv_sh
                    struct kv_shape *window)
 {
     fw_pool_shapes(all, window, e->model, e->be, false, n_pages(e, c), n_wpages(e, c), n_snaps(c));
+}
+
+/* A context on the device takes as long as reading the file's head: both at once. */
+static void *warm(void *device)
+{
+    resident_warm(device);
+    return NULL;
 }
 
 static int make_slots(struct eng *e, const struct eng_config *c, struct vt_err *err)
@@ -314,7 +322,7 @@ static int make_resident(struct eng *e, const struct eng_config *c, struct vt_er
         .threads = c->threads,
         .simd = c->simd,
         .more = kv_planned(e, c) + (c->slots + 1) * e->model->state_floats * sizeof(float) +
-                fw_plan(e->model, rows, c->slots + SCORE_ROWS),
+                fw_plan(e->model, rows, c->slots + SCORE_ROWS) + RESIDENT_CODE,
         .progress = uploaded,
         .arg = (void *)(uintptr_t)c,
         .keep = c->keep,
@@ -341,7 +349,8 @@ static void measure_device(const struct eng *e, const struct eng_config *c, stru
     const struct gpu_facts *before = &e->resident.gpu;
     uint64_t known = upload_bytes(e->resident.up) + f->kv_measured;
     f->weights_planned = f->weights_measured = upload_bytes(e->resident.up);
-    f->work_planned = fw_plan(e->model, (int64_t)e->n_slots + e->ubatch, e->n_slots) + states_bytes(e);
+    f->work_planned = fw_plan(e->model, (int64_t)e->n_slots + e->ubatch, e->n_slots + SCORE_ROWS) +
+                      states_bytes(e) + RESIDENT_CODE;
     if (gpu_facts(&after, atoi(e->resident.device + strlen("gpu:")), NULL) == 0 &&
         before->free > after.free && before->free - after.free + e->held > known)
         f->work_measured = before->free - after.free + e->held - known;
@@ -456,7 +465,11 @@ static int engine_load(struct eng **out, const struct eng_config *c, const struc
     e->ubatch = c->ubatch;
     pulse_set(e, ENG_OP_LOAD);
     uint64_t start = vt_mono(&e->clock);
+    pthread_t warming;
+    bool both = c->device && pthread_create(&warming, NULL, warm, (void *)(uintptr_t)c->device) == 0;
     int rc = load_model(e, c, err);
+    if (both)
+        pthread_join(warming, NULL);
     e->facts.model_us = vt_mono(&e->clock) - start;
     if (rc < 0 || make_resident(e, c, err) < 0 || make_pools(e, c, err) < 0 || make_slots(e, c, err) < 0 ||
         make_batch(e, err) < 0 || make_facts(e, c, err) < 0) {

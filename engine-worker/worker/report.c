@@ -132,7 +132,8 @@ void report_load(struct worker *w)
 {
     const struct eng_facts *f = compute_facts(w->compute);
     vt_log(w->log, VT_LOG_NOTICE,
-           "loaded: process %.0f ms, model file %.0f ms, device %.0f ms, weights %.0f ms (%s), KV %.0f ms "
+           "loaded: process %.0f ms, model file and device %.0f ms, rest of the device %.0f ms, weights %.0f "
+           "ms (%s), KV %.0f ms "
            "(%u pages kept, "
            "%u spoilt), %s",
            (double)w->process_us / 1e3, (double)f->model_us / 1e3, (double)f->device_us / 1e3,

@@ -534,6 +534,11 @@ static void stop(struct worker *w, int code)
     requests_free(w->requests);
     usleep(50000); /* the library's threads carry the last frames */
     vt_child_free(w->child);
+    if (code ==
+        VT_EX_DEVICE_LOST) { /* nothing on the device can be given back in order, and trying may not end */
+        vt_log_free(w->log);
+        _exit(code);
+    }
     bool ended = w->compute == NULL || compute_stop(w->compute, 1000);
     vt_log_free(w->log);
     if (!ended)

@@ -90,9 +90,9 @@ def test_checkpoint_and_restore():
         gpu.wait_for('the save', lambda: a.metric('vitriol_store_commits_total', absent=0) >= 1, 30)
         a.kill_all()
         a.start()
-        before = a.metric('', absent=0)
+        before = a.metric('llamacpp:prompt_tokens_cached_total', absent=0)
         assert a.text(prose(9000), 20) == want
-        assert a.metric('') - before >= 5 * 256
+        assert a.metric('llamacpp:prompt_tokens_cached_total') - before >= 5 * 256
         assert not gpu.loads(a)[-1].kept
 
 

@@ -7,7 +7,7 @@ import re
 from .appliance import wait_for  # noqa: F401  (for the tests)
 
 Load = collections.namedtuple('Load', 'process model device weights kept kv pages spoilt held')
-PATTERN = re.compile(r'loaded: process (\d+) ms, model file (\d+) ms, device (\d+) ms, weights (\d+) ms \((kept|loaded)\), '
+PATTERN = re.compile(r'loaded: process (\d+) ms, model file and device (\d+) ms, rest of the device (\d+) ms, weights (\d+) ms \((kept|loaded)\), '
                      r'KV (\d+) ms \((\d+) pages kept, (\d+) spoilt\), (.*)')
 
 
