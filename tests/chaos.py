@@ -40,11 +40,13 @@ class Run:
     def __init__(self, opt):
         self.opt, self.random = opt, random.Random(opt.seed)
         self.faults, self.ends = collections.Counter(), collections.Counter()
-        self.bad, self.cuts, self.rss = [], [], {}
+        self.bad, self.cuts, self.rss, self.ended = [], [], {}, False
         self.lock, self.over = threading.Lock(), threading.Event()
         self.box = None if box.why_not() else box.Box(MEMORY_MIB)
         self.disk = self.mount()
-        self.app = Appliance(engine='real', sets=SETS, holder=True, state_dir=self.disk,
+        # Kills that come faster than a generation can prove itself would only be waited for.
+        sets = dict(SETS, **({'supervisor.backoff_max_ms': 200} if opt.kills else {}))
+        self.app = Appliance(engine='real', sets=sets, holder=True, state_dir=self.disk,
                              enter=self.box.enter if self.box else None)
 
     def mount(self):
@@ -77,6 +79,8 @@ class Run:
 
     def note(self, end, text=None):
         with self.lock:
+            if self.ended:
+                return
             self.ends[end] += 1
             if text:
                 self.bad.append(text)
@@ -88,7 +92,7 @@ class Run:
         body = {'prompt': prompt, 'max_tokens': n, 'temperature': 0, 'ignore_eos': True}
         try:
             if kind == 'plain':
-                r = stream.post(self.app.port, '/v1/completions', body, timeout=180)
+                r = stream.post(self.app.port, '/v1/completions', body, timeout=300)
                 got = r.json()
                 if r.status != 200:
                     stream.check_error(r.status, r.headers, r.raw)
@@ -96,7 +100,7 @@ class Run:
                     return time.sleep(0.3)
                 text = got['choices'][0]['text']
                 return self.note('whole') if text == want else self.note('WRONG', 'plain: %r is not %r' % (text, want))
-            s = stream.Stream(self.app.port, '/v1/completions', body, timeout=180)
+            s = stream.Stream(self.app.port, '/v1/completions', body, timeout=300)
             if kind == 'leaves':
                 s.run(until_events=rng.randrange(1, 15))
                 s.r.close()
@@ -119,7 +123,7 @@ class Run:
         except AssertionError as e:
             self.note('SILENT', str(e)[:600])
         except TimeoutError:
-            self.note('SILENT', '%s: nothing for 180 s' % kind)
+            self.note('SILENT', '%s: nothing for 300 s' % kind)
         except (OSError, stream.Cut, IndexError) as e:
             if self.cut_allowed(t0):
                 return self.note('cut by a death of the gateway')
@@ -288,6 +292,8 @@ def main():
     except KeyboardInterrupt:
         died, seconds = 'interrupted', 0
     finally:
+        run.ended = True  # what its end does to clients is not judged
+        run.over.set()
         log = run.app.log_text()
         run.close()
     print('seed %d, %.0f s, %s' % (opt.seed, seconds, run.summary()))
