@@ -17,7 +17,7 @@ struct hist {
 
 enum stats_end { END_STOP, END_LENGTH, END_TOOL_CALLS, END_CANCELLED, END_ERROR, END_REJECTED, END_COUNT };
 
-enum { STATS_ENDPOINTS = 32, STATS_CODES = 20 };
+enum { STATS_ENDPOINTS = 40, STATS_CODES = 20 };
 
 struct stats {
     struct hist ttft, itl, duration, queue, prefill, decode, prompt, generated;

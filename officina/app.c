@@ -60,8 +60,9 @@ static void step(struct app *a, struct event *e)
     if (a->record != NULL)
         event_log_write(a->record, e);
     core_step(a->m, e, &fx);
-    /* Within an answer only what the core marked is written, once a second. A full sync ends a turn. */
-    store_changes(a, !was_idle && a->m->status == ST_READY);
+    /* While a conversation comes back, what has not come yet would be taken for deleted. Within an answer only what the core marked is written, once a second. A full sync ends a turn. */
+    if (e->kind != EV_OPENED && e->kind != EV_STORED)
+        store_changes(a, !was_idle && a->m->status == ST_READY);
     if (e->kind == EV_STREAM_END)
         account(a, spent);
     for (size_t i = 0; i < fx.n && !a->quit; i++)

@@ -78,6 +78,8 @@ static void snapshots(struct app *a, const struct effect *f)
         return;
     if (f->kind == FX_SNAP) {
         snap_take(a->snap, turn, (enum snap_when)f->n);
+        if (f->n == SNAP_AFTER)
+            snap_look(a->snap);
         return;
     }
     if (f->kind == FX_REDO) {

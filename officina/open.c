@@ -206,6 +206,7 @@ static void put_opened(struct app *a, json_t *o, const char *session, bool read_
     free(text);
     tools_session(a->tools, session);
     snap_session(a->snap, session);
+    snap_look(a->snap);
     ask_trust(a);
 }
 

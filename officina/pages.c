@@ -47,8 +47,9 @@ static void status_lines(struct app *a, json_t *l)
     line(l, "coupling      %s  %s", m->coupling, m->coupling_title);
     line(l, "model         %s", dash(m->engine.model));
     line(l, "engine        %s  boot %s", dash(m->engine.build), dash(m->engine.boot));
-    line(l, "window        %" PRId64 "  certified %" PRId64, m->engine.window, m->engine.certified);
-    line(l, "slots         %d, checkpoints %s", m->engine.slots,
+    char n[24], k[24];
+    line(l, "window        %s  certified %s", amount(n, m->engine.window), amount(k, m->engine.certified));
+    line(l, "slots         %s, checkpoints %s", amount(n, m->engine.slots),
          m->engine.can_save               ? "on"
          : m->engine.save_why_not != NULL ? m->engine.save_why_not
                                           : "off");

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Runs every test: run.py [STAGE...] [--seconds N] [--only TARGET,...] [--jobs N]
-stages: unit asan lint fuzz text engine appliance faults units (all, in this order), and gpu, which runs only when it is named.
+stages: unit asan lint fuzz text engine appliance officina faults units (all, in this order), and gpu, which runs only when it is named.
 Commands of their own, with options of their own: mutations (shows that tests can fail), chaos (half an
 hour of faults, or N kills).
 
@@ -246,6 +246,7 @@ STAGES = {
     'text': lambda: pytest('text'),
     'engine': lambda: pytest('engine'),
     'appliance': lambda: pytest('appliance'),
+    'officina': lambda: pytest('officina'),
     'faults': lambda: pytest('faults'),
     'units': lambda: pytest('units'),
 }

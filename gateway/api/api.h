@@ -13,6 +13,8 @@ void api_metrics(struct gateway *gw, struct http_req *r);
 void api_slots(struct gateway *gw, struct http_req *r);
 void api_slot_action(struct gateway *gw, struct http_req *r, const char *id);
 void api_chat(struct gateway *gw, struct http_req *r);
+void api_chat_count(struct gateway *gw,
+                    struct http_req *r); /* how many tokens the prompt of a chat request has */
 void api_text(struct gateway *gw, struct http_req *r);
 void api_native(struct gateway *gw, struct http_req *r);
 void api_tokenize(struct gateway *gw, struct http_req *r);

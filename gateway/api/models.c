@@ -11,6 +11,16 @@ static const struct engine *any_engine(const struct gateway *gw)
     return e ? e : gw->router.n_engines > 0 ? &gw->router.engines[0] : NULL;
 }
 
+/* What a client that waits wants to know: is this a start, a planned restart or an end? */
+static const char *health_state(const struct gateway *gw)
+{
+    if (gw->draining || gw->router.stopping)
+        return "draining";
+    if (gw->router.hold)
+        return "bouncing";
+    return router_ready(&gw->router) ? "ok" : "loading";
+}
+
 void api_health(struct gateway *gw, struct http_req *r)
 {
     struct api_err e;
@@ -19,6 +29,7 @@ void api_health(struct gateway *gw, struct http_req *r)
     uint64_t oldest;
     if (!en || gw->draining || gw->router.stopping) {
         router_unavailable(&gw->router, &e);
+        e.state = health_state(gw);
         api_error_reply(r, &e);
         return;
     }
@@ -29,11 +40,14 @@ void api_health(struct gateway *gw, struct http_req *r)
         api_error_reply(r, &e);
         return;
     }
+    char boot[64];
+    snprintf(boot, sizeof boot, "%d.%llu", (int)getppid(), (unsigned long long)en->gen);
     api_reply_json(r, 200,
-                   json_pack("{s:s, s:s, s:i, s:s, s:I, s:s, s:s, s:i, s:i}", "status", "ok", "instance",
-                             gw->instance, "pid", (int)getppid(), "engine", en->name, "generation",
-                             (json_int_t)en->gen, "fingerprint", en->fp, "model", gw->model.alias,
-                             "slots_idle", (int)(slots - busy), "slots_processing", (int)busy));
+                   json_pack("{s:s, s:s, s:s, s:s, s:i, s:s, s:I, s:s, s:s, s:i, s:i}", "status", "ok",
+                             "state", health_state(gw), "boot_id", boot, "instance", gw->instance, "pid",
+                             (int)getppid(), "engine", en->name, "generation", (json_int_t)en->gen,
+                             "fingerprint", en->fp, "model", gw->model.alias, "slots_idle",
+                             (int)(slots - busy), "slots_processing", (int)busy));
 }
 
 static const char *status_value(const struct gateway *gw)
@@ -104,6 +118,17 @@ static json_t *token_text(const struct gateway *gw, int32_t id)
     return json_stringn(s ? s : "", n);
 }
 
+/* Where a conversation can be cut without evaluating it again: at any token, or only at borders that are held or stored,
+ * since the model has a recurrent state or layers that see a window. */
+static const char *cache_cut(const struct model *m)
+{
+    static const char *const bound[] = {"qwen3next", "qwen35", "qwen35moe", "gemma3"};
+    for (size_t i = 0; i < sizeof bound / sizeof bound[0]; i++)
+        if (strcmp(m->arch, bound[i]) == 0)
+            return "border";
+    return "any";
+}
+
 void api_props(struct gateway *gw, struct http_req *r)
 {
     const struct model *m = &gw->model;
@@ -138,6 +163,7 @@ void api_props(struct gateway *gw, struct http_req *r)
     json_object_set_new(o, "eos_token", token_text(gw, tok_eos(m->tok)));
     json_object_set_new(o, "build_info", json_string(gw->build));
     json_object_set_new(o, "is_sleeping", json_false());
+    json_object_set_new(o, "cache_cut", json_string(cache_cut(m)));
     api_reply_json(r, 200, o);
 }
 

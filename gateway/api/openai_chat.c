@@ -252,6 +252,26 @@ void api_chat(struct gateway *gw, struct http_req *r)
     scribe_take(gw, r, draft, &surface);
 }
 
+static int draft_count(struct draft *d, struct api_err *e)
+{
+    struct chat_prompt p;
+    struct tok_ids ids = {0};
+    if (draft_params(d, e) || own_fields(d, e) || chat_prompt_make(&p, d, e))
+        return -1;
+    int r = chat_prompt_encode(&p, d->model, &ids, e);
+    chat_prompt_fini(&p);
+    if (r == 0)
+        d->reply =
+            json_pack("{s:s, s:I}", "object", "response.input_tokens", "input_tokens", (json_int_t)ids.n);
+    tok_ids_fini(&ids);
+    return r == 0 && !d->reply ? api_fail(e, 500, NULL, "out of memory") : r;
+}
+
+void api_chat_count(struct gateway *gw, struct http_req *r)
+{
+    scribe_take(gw, r, draft_count, NULL);
+}
+
 static int draft_template(struct draft *d, struct api_err *e)
 {
     struct chat_prompt p;

@@ -35,6 +35,8 @@ static const struct route routes[] = {
     {"/props", POST, LOCAL, api_props_post, NULL},
     {"/v1/chat/completions", POST, VOCAB, api_chat, NULL},
     {"/chat/completions", POST, VOCAB, api_chat, NULL},
+    {"/v1/chat/completions/input_tokens", POST, LOCAL | VOCAB, api_chat_count, NULL},
+    {"/chat/completions/input_tokens", POST, LOCAL | VOCAB, api_chat_count, NULL},
     {"/v1/completions", POST, VOCAB, api_text, NULL},
     {"/completion", POST, VOCAB, api_native, NULL},
     {"/completions", POST, VOCAB, api_native, NULL},

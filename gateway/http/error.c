@@ -109,6 +109,8 @@ json_t *api_error_json(const struct api_err *e)
         json_object_set_new(o, "n_prompt_tokens", json_integer(e->n_prompt));
         json_object_set_new(o, "n_ctx", json_integer(e->n_ctx));
     }
+    if (e->state)
+        json_object_set_new(o, "state", json_string(e->state));
     json_t *top = json_object();
     if (json_object_set_new(top, "error", o)) {
         json_decref(top);

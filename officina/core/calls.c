@@ -326,7 +326,9 @@ void calls_next(struct model *m, struct effects *fx)
 static void ask_user(struct model *m, struct item *it, const struct event *e, struct effects *fx)
 {
     if (m->headless && !m->core->answers) {
-        deny(m, it, CALL_DENIED, "denied: nobody can be asked", e->text, fx);
+        bool plan = m->mode == MODE_PLAN && (e->m & TOOL_READS) == 0; /* what Plan refuses is no denial */
+        deny(m, it, plan ? CALL_REFUSED : CALL_DENIED,
+             plan ? "refused in Plan" : "denied: nobody can be asked", e->text, fx);
         return;
     }
     it->call->approval = e->approval;

@@ -86,6 +86,15 @@ void page_line(struct model *m, const char *fmt, ...)
     s->lines[s->n_lines++] = mem_dup(buf);
 }
 
+const char *amount(char out[24], int64_t v)
+{
+    if (v < 0)
+        snprintf(out, 24, "–");
+    else
+        snprintf(out, 24, "%" PRId64, v);
+    return out;
+}
+
 static void help_page(struct model *m)
 {
     page_begin(m, "HELP");
@@ -134,16 +143,18 @@ static void keys_page(struct model *m)
 static void window_page(struct model *m)
 {
     const struct core *c = m->core;
+    const struct gauges *g = &m->gauges;
+    char n[24];
     page_begin(m, "WINDOW");
-    page_line(m, "size       %" PRId64 " tokens: %s", m->gauges.size,
-              c->cpl.window > 0          ? "from couplings.conf"
-              : m->gauges.size_certified ? "the certified depth of the engine"
-                                         : "the engine's window, uncertified");
-    page_line(m, "window     %" PRId64 " (/props of the engine)", m->engine.window);
-    page_line(m, "certified  %" PRId64 " (/props of the engine)", m->engine.certified);
-    page_line(m, "high mark  %" PRId64 ": above it old output is offloaded after a turn", m->gauges.target);
-    page_line(m, "used       %" PRId64 "%s", m->gauges.used,
-              m->gauges.used_estimated ? " (estimated)" : " (counted by the engine)");
+    page_line(m, "size       %s tokens: %s", amount(n, g->size),
+              c->cpl.window > 0   ? "from couplings.conf"
+              : g->size_certified ? "the certified depth of the engine"
+                                  : "the engine's window, uncertified");
+    page_line(m, "window     %s (/props of the engine)", amount(n, m->engine.window));
+    page_line(m, "certified  %s (/props of the engine)", amount(n, m->engine.certified));
+    page_line(m, "high mark  %s: above it old output is offloaded after a turn", amount(n, g->target));
+    page_line(m, "used       %s%s", amount(n, g->used),
+              g->used_estimated ? " (estimated)" : " (counted by the engine)");
 }
 
 static void cap_page(struct model *m)

@@ -39,6 +39,27 @@ static void clear_kept(struct model *m)
         m->status = ST_READY;
 }
 
+static void retry(struct model *m, struct effects *fx)
+{
+    struct core *c = m->core;
+    if (m->engine.link == LINK_AWAY) {
+        m->engine.retry_at = m->now;
+        engine_tick(m, fx);
+    } else if (m->status == ST_ERROR && c->phase == PH_IDLE && m->n_turns != 0) {
+        clear_kept(m);
+        struct turn *t = &m->turns[m->n_turns - 1];
+        if (t->state != TURN_FAILED)
+            return;
+        c->send_allowed = true;
+        t->state = TURN_OPEN;
+        t->ended = 0;
+        t->dirty = true;
+        c->requests = c->tries = 0;
+        turn_want(m, FOR_TURN);
+        turn_pump(m, fx);
+    }
+}
+
 static void submit(struct model *m, const struct event *e, struct effects *fx)
 {
     const char *s = e->text != NULL ? e->text : "";
@@ -46,6 +67,10 @@ static void submit(struct model *m, const struct event *e, struct effects *fx)
         s++;
     text_clear(&m->composer.text);
     m->composer.caret = 0;
+    if (*s == '\0' && m->status == ST_ERROR) { /* Enter tries again */
+        retry(m, fx);
+        return;
+    }
     clear_kept(m);
     if (*s == '\0')
         return;
@@ -95,26 +120,6 @@ static void unqueue(struct model *m)
     text_puts(&m->composer.text, text);
     m->composer.caret = m->composer.text.len;
     free(text);
-}
-
-static void retry(struct model *m, struct effects *fx)
-{
-    struct core *c = m->core;
-    if (m->engine.link == LINK_AWAY) {
-        m->engine.retry_at = m->now;
-        engine_tick(m, fx);
-    } else if (m->status == ST_ERROR && c->phase == PH_IDLE && m->n_turns != 0) {
-        clear_kept(m);
-        struct turn *t = &m->turns[m->n_turns - 1];
-        if (t->state != TURN_FAILED)
-            return;
-        t->state = TURN_OPEN;
-        t->ended = 0;
-        t->dirty = true;
-        c->requests = c->tries = 0;
-        turn_want(m, FOR_TURN);
-        turn_pump(m, fx);
-    }
 }
 
 static void end_think(struct model *m, struct effects *fx)
@@ -436,6 +441,7 @@ void core_step(struct model *m, const struct event *e, struct effects *fx)
         network(m, e, fx);
     else
         rest(m, e, fx);
+    turn_pump(m, fx);
     status_update(m);
     economy_gauges(m);
     tell_notices(m, fx);

@@ -81,8 +81,9 @@ struct core {
     int max_requests;
     bool snap_wait; /* a writing call waits for EV_SNAP */
     uint64_t snap_since;
-    bool in_check; /* FX_CHECK runs */
-    bool stopped;  /* by the user, in this turn */
+    bool in_check;     /* FX_CHECK runs */
+    bool stopped;      /* by the user, in this turn */
+    bool send_allowed; /* to a coupling that asks first */
     bool cap_answered;
     enum mode told_mode;   /* what the model was told last */
     uint8_t signs[10][16]; /* the last ten steps, for the repeat guard */
@@ -191,6 +192,7 @@ void engine_checkpoint(struct model *m, bool asked, struct effects *fx);
 /* ---- economy.c ---- */
 /* 1: the request fits; 0: something is done first (phase changed); -1: CONTEXT FULL. */
 int economy_fits(struct model *m, struct effects *fx);
+int64_t economy_answer_room(const struct model *m); /* tokens; UNKNOWN: no limit */
 void economy_after_turn(struct model *m, struct effects *fx);
 /* Stubs old bulk until live tokens are at most target; returns the tokens freed. */
 int64_t economy_offload(struct model *m, int64_t target, struct effects *fx);
@@ -215,6 +217,8 @@ void sheet_show(struct model *m, const struct event *e);
 void sheet_do(struct model *m, int key, struct effects *fx);
 void sheet_move(struct model *m, int64_t rows, struct effects *fx);
 void page_line(struct model *m, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* A count as text: a dash when it is not known. Returns out. */
+const char *amount(char out[24], int64_t v);
 void page_begin(struct model *m, const char *title);
 
 /* ---- rewind.c ---- */

@@ -11,6 +11,8 @@
 #define WORTH         60 /* tokens below which a stub saves nothing */
 #define RECENT        8  /* units at the end that a deep pass leaves alone */
 #define ANSWER_ROOM   4096
+#define SUMMARY_MOST  2048
+#define SUMMARY_ASKED 250 /* tokens of the request for a summary, and some for the error of estimates */
 
 static int64_t high_mark(int64_t size)
 {
@@ -136,6 +138,19 @@ static int full(struct model *m, int64_t need, struct effects *fx)
     return -1;
 }
 
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* An answer may take what is left but for the room that a summary of all needs: else a full window could not be reduced. */
+int64_t economy_answer_room(const struct model *m)
+{
+    int64_t size = m->gauges.size;
+    int64_t room = size > 0 ? size - next_prompt(m) - least(SUMMARY_MOST, size / 8) - SUMMARY_ASKED : UNKNOWN;
+    return room > 0 ? room : UNKNOWN;
+}
+
 int economy_fits(struct model *m, struct effects *fx)
 {
     struct core *c = m->core;
@@ -187,7 +202,8 @@ void economy_distil(struct model *m, const char *focus, struct effects *fx)
         "files. At most 1,000 words.");
     if (focus != NULL && focus[0] != '\0')
         text_printf(&t, " Pay attention to: %s", focus);
-    char *body = wire_body(m, text_str(&t), 2048);
+    int64_t size = m->gauges.size;
+    char *body = wire_body(m, text_str(&t), size > 0 ? least(SUMMARY_MOST, size / 8) : SUMMARY_MOST);
     c->request = ++c->next_ask;
     c->purpose = FOR_DISTIL;
     effect_add(fx, FX_SEND, c->request, m->coupling, body);
@@ -318,8 +334,9 @@ void economy_page(struct model *m)
         stubs += c->units[i].form == FORM_STUB;
     }
     page_begin(m, "CONTEXT");
-    page_line(m, "used        %" PRId64 "%s of %" PRId64 " tokens", m->gauges.used,
-              m->gauges.used_estimated ? " (estimated)" : "", m->gauges.size);
+    char used[24], size[24];
+    page_line(m, "used        %s%s of %s tokens", amount(used, m->gauges.used),
+              m->gauges.used_estimated ? " (estimated)" : "", amount(size, m->gauges.size));
     page_line(m, "your words  %" PRId64, by[ROLE_USER]);
     page_line(m, "answers     %" PRId64, by[ROLE_ANSWER]);
     page_line(m, "results     %" PRId64 "  (%" PRId64 " of them stubs)", by[ROLE_RESULT], stubs);
@@ -327,20 +344,20 @@ void economy_page(struct model *m)
     page_line(m, "%s", "");
     page_line(m, "Largest results (/drop ID):");
     bool shown[12] = {0};
-    size_t used[12] = {0};
+    size_t taken[12] = {0};
     for (int k = 0; k < 12; k++) {
         size_t best = c->n_units;
         for (size_t i = 0; i < c->n_units; i++) {
             bool had = c->units[i].role != ROLE_RESULT || c->units[i].form != FORM_FULL;
             for (int j = 0; j < k; j++)
-                had |= shown[j] && used[j] == i;
+                had |= shown[j] && taken[j] == i;
             if (!had && (best == c->n_units || c->units[i].tokens > c->units[best].tokens))
                 best = i;
         }
         if (best == c->n_units)
             break;
         shown[k] = true;
-        used[k] = best;
+        taken[k] = best;
         const struct call *call = m->items[c->units[best].item].call;
         page_line(m, "  m-%04" PRId64 "  %6" PRId64 "  %s %s", c->units[best].id, c->units[best].tokens,
                   call->name, call->gist != NULL ? call->gist : "");

@@ -65,8 +65,12 @@ void emit_turn_end(struct model *m, struct effects *fx)
     json_t *o = json_object();
     js_set_str(o, "turn", t->key);
     js_set_str(o, "state", words[t->state]);
-    js_set_int(o, "used", m->gauges.used);
-    js_set_int(o, "live", m->gauges.live);
-    js_set_int(o, "offloaded", m->gauges.offload);
+    const struct {
+        const char *key;
+        int64_t v;
+    } counts[] = {{"used", m->gauges.used}, {"live", m->gauges.live}, {"offloaded", m->gauges.offload}};
+    for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
+        if (counts[i].v >= 0) /* what is not known is left away */
+            js_set_int(o, counts[i].key, counts[i].v);
     emit(m, fx, "turn_end", o);
 }

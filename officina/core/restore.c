@@ -25,6 +25,7 @@ static void forget_conversation(struct model *m)
     c->epoch = c->counted_units = 0;
     c->next_call = c->next_answer = c->next_turn = 0;
     c->noticed = 0;
+    c->send_allowed = false;
     c->phase = PH_IDLE;
     c->request = 0;
     c->told_mode = MODE_BUILD;
@@ -219,6 +220,7 @@ void restore_coupled(struct model *m, const char *text, struct effects *fx)
     struct core *c = m->core;
     json_t *o = js_parse(text, strlen(text), NULL, 0);
     char *before = mem_dup(m->coupling);
+    c->send_allowed = c->cap_answered = false;
     use_coupling(m, o);
     json_decref(o);
     wire_reset(m);

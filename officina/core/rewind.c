@@ -130,7 +130,18 @@ static void context_line(struct model *m, size_t turn)
 void rewind_planned(struct model *m, const struct event *e, struct effects *fx)
 {
     struct sheet *s = &m->sheet;
-    if (s->kind != SHEET_REWIND || e->id < 0 || (size_t)e->id >= m->n_turns)
+    if (e->id < 0 || (size_t)e->id >= m->n_turns)
+        return;
+    if (m->core->emit) { /* somebody asked by dry_run */
+        json_t *told = e->text != NULL ? js_parse(e->text, strlen(e->text), NULL, 0) : NULL,
+               *out = json_object();
+        js_set_str(out, "turn", m->turns[e->id].key);
+        json_object_set_new(out, "dry_run", json_true());
+        json_object_update(out, told);
+        json_decref(told);
+        emit(m, fx, "rewind", out);
+    }
+    if (s->kind != SHEET_REWIND)
         return;
     for (size_t i = 0; i < s->n_detail; i++)
         free(s->detail[i]);

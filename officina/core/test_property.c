@@ -272,6 +272,28 @@ static void money_has_a_cap(void **state)
     play_end(&p);
 }
 
+static void secrets_do_not_leave(void **state)
+{
+    struct play p;
+    play_open(&p, "");
+    play_say(&p, "my API_KEY=sk-abcdefghijklmnopqrstuvwxyz0123456789ABCD");
+    assert_non_null(strstr(p.body, "sk-abcdefghijkl"));
+    play_answer(&p, "noted", NULL);
+    play_step(&p,
+              (struct event){.kind = EV_COUPLED,
+                             .text = "{\"name\":\"cloud\",\"kind\":1,\"redact\":true,\"ask_send\":true}"});
+    play_clear(&p);
+    play_say(&p, "go");
+    assert_null(play_find(&p, FX_SEND)); /* it asks first */
+    assert_int_equal(p.m->status, ST_ERROR);
+    play_say(&p, "");
+    assert_non_null(play_find(&p, FX_SEND));
+    assert_null(strstr(p.body, "sk-abcdefghijkl"));
+    assert_non_null(strstr(p.body, "[redacted "));
+    play_valid(p.body);
+    play_end(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -281,6 +303,7 @@ int main(void)
         cmocka_unit_test(rewind_and_redo),
         cmocka_unit_test(couplings_are_swapped_and_come_back),
         cmocka_unit_test(money_has_a_cap),
+        cmocka_unit_test(secrets_do_not_leave),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -185,14 +185,34 @@ void turn_boundary(struct model *m, struct effects *fx)
     turn_pump(m, fx);
 }
 
+/* A coupling beyond this machine asks once in a conversation. */
+static bool may_leave(struct model *m, struct effects *fx)
+{
+    struct core *c = m->core;
+    if (!c->cpl.ask_send || c->send_allowed)
+        return true;
+    struct text t = {0};
+    text_printf(&t,
+                m->headless ? "nothing was sent: %.60s asks before a conversation leaves this machine (send "
+                              "= yes in couplings.conf)"
+                            : "%.60s is not on this machine: Enter or Alt-R sends the conversation there, "
+                              "/couple chooses another",
+                m->coupling);
+    turn_fail(m, 1, "engine_error", text_str(&t), fx);
+    text_free(&t);
+    return false;
+}
+
 static void send(struct model *m, struct effects *fx)
 {
     struct core *c = m->core;
+    if (!may_leave(m, fx))
+        return;
     wire_update(m);
     int fits = economy_fits(m, fx);
     if (fits <= 0 || !money_allows(m, fx))
         return;
-    char *body = wire_body(m, NULL, UNKNOWN);
+    char *body = wire_body(m, NULL, economy_answer_room(m));
     c->request = ++c->next_ask;
     c->requests++;
     effect_add(fx, FX_SEND, c->request, m->coupling, body);

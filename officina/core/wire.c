@@ -64,7 +64,7 @@ void unit_build(struct model *m, struct unit *u)
         if (u->form == FORM_STUB)
             stub_of(m, u, &stub);
         const struct text *body = u->form == FORM_STUB ? &stub : &it->body;
-        dialect_user(&t, u->note, text_str(body), body->len);
+        dialect_user(&t, &c->cpl, u->note, text_str(body), body->len);
         text_free(&stub);
     } else if (u->role == ROLE_ANSWER) {
         struct coupling bare = c->cpl;
@@ -192,7 +192,7 @@ char *wire_body(struct model *m, const char *extra, int64_t max_tokens)
             dialect_answer(&t, &c->cpl, NULL, 0);
         }
         text_puts(&t, ",");
-        dialect_user(&t, NULL, extra, strlen(extra));
+        dialect_user(&t, &c->cpl, NULL, extra, strlen(extra));
     }
     dialect_tail(&t, &c->cpl, m->engine.model, max_tokens, true);
     return text_take(&t);

@@ -1,5 +1,7 @@
 #include "couple/dialect.h"
 
+#include "tools/secrets.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +38,18 @@ const char *dialect_system(void)
            "- Answer briefly, in the user's language, in Markdown. Name code as path:line.\n";
 }
 
+/* As a JSON string; secrets stay here when the coupling says so. */
+static void quoted(struct text *t, const struct coupling *c, const char *s, size_t n)
+{
+    struct text clean = {0};
+    bool in_key = false;
+    if (c->redact && secrets_redact(s, n, &clean, &in_key) > 0)
+        js_quote(t, text_str(&clean), clean.len);
+    else
+        js_quote(t, s, n);
+    text_free(&clean);
+}
+
 void dialect_head(struct text *t, const struct coupling *c, const char *tools_json, const char *opening)
 {
     struct text sys = {0};
@@ -46,7 +60,7 @@ void dialect_head(struct text *t, const struct coupling *c, const char *tools_js
     if (tools_json != NULL)
         text_printf(t, "\"tools\":%s,", tools_json);
     text_puts(t, "\"messages\":[{\"role\":\"system\",\"content\":");
-    js_quote(t, text_str(&sys), sys.len);
+    quoted(t, c, text_str(&sys), sys.len);
     text_puts(t, "}");
     text_free(&sys);
 }
@@ -75,14 +89,14 @@ void dialect_tail(struct text *t, const struct coupling *c, const char *model, i
     text_puts(t, "}");
 }
 
-void dialect_user(struct text *t, const char *note, const char *body, size_t len)
+void dialect_user(struct text *t, const struct coupling *c, const char *note, const char *body, size_t len)
 {
     struct text s = {0};
     if (note != NULL && note[0] != '\0')
         text_printf(&s, "%s\n\n", note);
     text_add(&s, body, len);
     text_puts(t, "{\"role\":\"user\",\"content\":");
-    js_quote(t, text_str(&s), s.len);
+    quoted(t, c, text_str(&s), s.len);
     text_puts(t, "}");
     text_free(&s);
 }
@@ -97,17 +111,37 @@ static void call_id(struct text *t, const struct coupling *c, const struct call 
         js_quote(t, id, strlen(id));
 }
 
-static void arguments(struct text *t, const struct call *call)
+/* Arguments without their secrets, or NULL when there are none or what is left would be no object. Caller frees. */
+static char *clean_arguments(const struct coupling *c, const char *args)
+{
+    struct text clean = {0};
+    bool in_key = false;
+    bool any = c->redact && secrets_redact(args, strlen(args), &clean, &in_key) > 0;
+    json_t *v = any ? js_parse(text_str(&clean), clean.len, NULL, 0) : NULL;
+    bool good = json_is_object(v);
+    json_decref(v);
+    if (any && !good)
+        text_set(&clean, "{\"_redacted\":true}");
+    if (any)
+        return text_take(&clean);
+    text_free(&clean);
+    return NULL;
+}
+
+static void arguments(struct text *t, const struct coupling *c, const struct call *call)
 {
     if (call->fault == NULL) {
-        js_quote(t, call->args, strlen(call->args));
+        char *clean = clean_arguments(c, call->args);
+        const char *args = clean != NULL ? clean : call->args;
+        js_quote(t, args, strlen(args));
+        free(clean);
         return;
     }
     json_t *o = json_object();
     size_t n = strlen(call->args);
     js_set_strn(o, "_invalid", call->args, n < INVALID_SHOWN ? n : INVALID_SHOWN);
     char *s = js_dump(o);
-    js_quote(t, s, strlen(s));
+    quoted(t, c, s, strlen(s));
     free(s);
 }
 
@@ -127,10 +161,10 @@ void dialect_answer(struct text *t, const struct coupling *c, const struct item 
     if (content.len == 0 && calls == 0)
         text_puts(&content, "(stopped)");
     text_puts(t, "{\"role\":\"assistant\",\"content\":");
-    js_quote(t, text_str(&content), content.len);
+    quoted(t, c, text_str(&content), content.len);
     if (thought.len != 0 && c->reasoning != REASONING_DROP) {
         text_puts(t, ",\"reasoning_content\":");
-        js_quote(t, text_str(&thought), thought.len);
+        quoted(t, c, text_str(&thought), thought.len);
     }
     if (calls != 0)
         text_puts(t, ",\"tool_calls\":[");
@@ -144,7 +178,7 @@ void dialect_answer(struct text *t, const struct coupling *c, const struct item 
         text_puts(t, ",\"type\":\"function\",\"function\":{\"name\":");
         js_quote(t, call->name, strlen(call->name));
         text_puts(t, ",\"arguments\":");
-        arguments(t, call);
+        arguments(t, c, call);
         text_puts(t, "}}");
         first = false;
     }
@@ -169,7 +203,7 @@ void dialect_result(struct text *t, const struct coupling *c, const struct call 
     text_puts(t, "{\"role\":\"tool\",\"tool_call_id\":");
     call_id(t, c, call);
     text_puts(t, ",\"content\":");
-    js_quote(t, text_str(&s), s.len);
+    quoted(t, c, text_str(&s), s.len);
     text_puts(t, "}");
     text_free(&s);
 }

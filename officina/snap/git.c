@@ -52,7 +52,8 @@ static int spawn(const char *const *argv, char *const *env, const struct text *i
     if (pid == 0) {
         for (int i = 0; i < 3; i++)
             dup2(fds[i], i);
-        setsid(); /* a Ctrl-C at the terminal is not for git */
+        setsid();   /* a Ctrl-C at the terminal is not for git */
+        umask(077); /* what it writes lies in the state folder */
         execvpe("git", (char *const *)argv, env);
         _exit(127);
     }

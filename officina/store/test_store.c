@@ -3,6 +3,7 @@
 #include "store/store.h"
 
 #include <stdio.h>
+#include <time.h>
 #include <unistd.h>
 
 struct home {
@@ -223,6 +224,36 @@ static void memory_is_searched(void **state)
     home_remove(&h);
 }
 
+/* 5,000 items come back within 200 ms of processor time on an idle machine; the bound allows for a slow one. */
+static void a_long_conversation_opens_quickly(void **state)
+{
+    struct home h;
+    struct play p, q;
+    home_make(&h);
+    begin(&h, &p);
+    play_step(&p, (struct event){.kind = EV_REPLY,
+                                 .n = 200,
+                                 .name = "/props",
+                                 .text = "{\"n_ctx\":10000000,\"total_slots\":1}"});
+    for (int i = 0; i < 1250; i++) {
+        play_say(&p, "look");
+        play_answer(&p, NULL, calls);
+        play_tool(&p, TOOL_ALLOW, i % 2 ? "line one" : "line two");
+        play_answer(&p, "It has one line, and this is what there is to say of it.", NULL);
+        play_clear(&p);
+    }
+    sync_or_fail(&h, &p);
+    clock_t before = clock();
+    resume(&h, &q);
+    double ms = (double)(clock() - before) * 1000 / CLOCKS_PER_SEC;
+    print_message("%zu items in %.0f ms\n", q.m->n_items, ms);
+    assert_true(q.m->n_items >= 3750);
+    assert_true(ms < 1000);
+    play_end(&p);
+    play_end(&q);
+    home_remove(&h);
+}
+
 static void a_stranger_file_is_refused(void **state)
 {
     struct home h;
@@ -250,6 +281,7 @@ int main(void)
         cmocka_unit_test(draft_and_queue_are_kept),
         cmocka_unit_test(memory_is_searched),
         cmocka_unit_test(a_stranger_file_is_refused),
+        cmocka_unit_test(a_long_conversation_opens_quickly),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -37,6 +37,7 @@ def free_port():
 def clean_env():
     env = {k: v for k, v in os.environ.items() if not k.startswith(('VITRIOL_', 'LISTEN_', 'NOTIFY_'))}
     dirs = ['supervisor', 'engine-worker/worker', 'engine-worker/stub', 'engine-worker/fake', 'engine-worker/cuda', 'engine-worker/tools', 'persist-sidecar', 'gateway', 'pull', 'vault', 'oom-shield', 'external-worker']
+    dirs.append('officina')
     env['VITRIOL_LIBEXEC'] = ':'.join(os.path.join(BUILD, d) for d in dirs)
     env['VITRIOL_MODELS'] = os.path.join(TOP, 'models')
     return env
