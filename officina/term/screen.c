@@ -27,6 +27,7 @@ struct screen {
     struct grid grid;
     const struct model *m; /* of the call that is running */
     uint64_t now, drawn_at, pending_at;
+    uint64_t cost; /* of the last frame, microseconds: a huge answer that streams is drawn less often */
     char *type;
     bool urgent, gone;
     int idle_reads;
@@ -364,7 +365,7 @@ void screen_draw(struct screen *s, const struct model *m, uint64_t now)
     struct act a;
     struct asked k;
     int w, h;
-    uint64_t wait = s->urgent ? KEY_US : FRAME_US;
+    uint64_t wait = s->urgent ? KEY_US : 3 * s->cost > FRAME_US ? 3 * s->cost : FRAME_US;
     if (s->gone)
         return;
     uint64_t real = real_us();
@@ -383,6 +384,7 @@ void screen_draw(struct screen *s, const struct model *m, uint64_t now)
     s->pending_at = 0;
     s->urgent = false;
     view_draw(&s->grid, m, &s->ui, tty_caps(s->tty), now);
+    s->cost = real_us() - real;
     if (tty_draw(s->tty, &s->grid) != 0)
         s->drawn_at = real;
 }
