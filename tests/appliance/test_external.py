@@ -128,7 +128,7 @@ def test_not_begun_is_a_plain_503_and_new_ones_wait(ext):
     got = []
     t = threading.Thread(target=lambda: got.append(stream.post(a.port, '/v1/completions', {'prompt': 'x', 'max_tokens': 60}, timeout=30)))
     t.start()
-    time.sleep(0.7)
+    wait_for('the server works on it', lambda: any(c['in_flight'] for c in a.ctl_json('status')['children'] if c['name'] == 'engine0'))
     os.kill(pid, signal.SIGKILL)
     t.join()
     r = got[0]

@@ -96,7 +96,7 @@ def bad_profiles(tmp):
         'huge': ('[engine]\nslots = 256\nctx_tokens = 16777216\n', 86, 'host memory refused: weights'),
         'odd': ('[engine]\nctx_tokens = 1000\n', 78, 'nearest legal windows are 768 and 1024'),
         'typo': ('[engine]\nslotz = 1\n', 78, 'did you mean'),
-        'moved': ('[paths]\nstate_dir = /tmp/elsewhere\n', 78, 'restart of vitriold'),
+        'moved': ('[store]\nquota_mib = 999\n', 78, 'restart of vitriold'),
         'banned': ('[profile]\nforbidden = engine.slots=3 | %s | 2026-01-02 | no kernel image\n[engine]\nslots = 3\n', 78, 'no kernel image'),
         'old': ('[profile]\nforbidden = engine.slots=3\n[engine]\nslots = 3\n', 78, 'lacks its evidence'),
     }
