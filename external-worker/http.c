@@ -196,6 +196,9 @@ int http_start(struct http *h, struct transfer **out, struct transfer_req *q, co
     curl_easy_setopt(t->easy, CURLOPT_PROXY, ""); /* whatever the environment says */
     curl_easy_setopt(t->easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
     curl_easy_setopt(t->easy, CURLOPT_NOSIGNAL, 1L);
+    /* On a connection that it has used before libcurl would send again by itself when the server dies. */
+    curl_easy_setopt(t->easy, CURLOPT_FRESH_CONNECT, 1L);
+    curl_easy_setopt(t->easy, CURLOPT_FORBID_REUSE, 1L);
     curl_easy_setopt(t->easy, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_MS);
     curl_easy_setopt(t->easy, CURLOPT_TIMEOUT, (long)q->timeout_s);
     curl_easy_setopt(t->easy, CURLOPT_HTTPHEADER, h->headers);
