@@ -120,6 +120,10 @@ void be_matmul(struct be *b, float *y, const struct be_weight *w, const float *x
 void be_matmul_n(struct be *b, float *const *y, const struct be_weight *const *w, int n, const float *x,
                  int64_t T);
 
+/* g = act(x gateᵀ) * (x upᵀ), act being gelu (tanh form) or silu; u: room for [T][n_out], what it holds then is unspecified. */
+void be_matmul_gated(struct be *b, float *g, float *u, const struct be_weight *gate,
+                     const struct be_weight *up, bool gelu, const float *x, int64_t T);
+
 /* out[T][n_in] = rows ids[T] of w, dequantized exactly. */
 void be_get_rows(struct be *b, float *out, const struct be_weight *w, const uint32_t *ids, int64_t T);
 /* The same for one row; on this processor only. */
@@ -134,6 +138,9 @@ void be_copy_rows(struct be *b, float *y, int64_t y_stride, const float *x, int6
 void be_pick_rows(struct be *b, float *y, const float *x, const int32_t *rows, int64_t T, int64_t n);
 /* y = x / sqrt(mean(x²) + eps) * w, per row; y may be x. w: [n]. */
 void be_rmsnorm(struct be *b, float *y, const float *x, const float *w, int64_t T, int64_t n, float eps);
+/* x += add, then y = rmsnorm of x; y may be add. */
+void be_add_rmsnorm(struct be *b, float *y, float *x, const float *add, const float *w, int64_t T, int64_t n,
+                    float eps);
 /* y[T][n] += x[T][n] */
 void be_add(struct be *b, float *y, const float *x, int64_t T, int64_t n);
 /* g = silu(g) * u, elementwise. */
@@ -193,6 +200,19 @@ struct be_rows {
 /* Writes K and V rows (float) into their pages, as f16. k: [T][n_kv_head*d], v: [T][n_kv_head*dv]. */
 void be_kv_write(struct be *b, const struct be_attn *a, const struct be_rows *rows, const float *k,
                  const float *v);
+/* What projections made of a batch, and what becomes of it before attention. */
+struct be_qkv {
+    float *q, *k, *v; /* q [T][n_head] heads, q_stride apart; k, v as be_kv_write takes them */
+    int64_t q_stride; /* a->d, or more where something else lies between the heads */
+    const float *q_bias, *k_bias, *v_bias; /* of whole rows, those of q q_stride * n_head long; NULL: none */
+    const float *q_norm, *k_norm;          /* [d] RMS norm of each head; NULL: none */
+    float eps;                             /* of the norms */
+    const struct be_rope *rope;
+};
+/* Bias, norm and rope of queries and keys; keys and values go to their pages. q: [T][n_head * d] for be_attention, may be in->q
+ * where its heads are d apart. Afterwards in's arrays hold anything, but what lies between the heads of in->q, bias added. */
+void be_attn_inputs(struct be *b, float *q, const struct be_qkv *in, const struct be_attn *a,
+                    const struct be_rows *rows);
 /* out[T][n_head*dv]; q: [T][n_head*d] (already roped). Causal: row at position p sees keys 0..p. */
 void be_attention(struct be *b, float *out, const float *q, const struct be_attn *a,
                   const struct be_rows *rows);

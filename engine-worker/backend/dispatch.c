@@ -10,6 +10,12 @@ void be_matmul_n(struct be *b, float *const *y, const struct be_weight *const *w
     b->ops->matmul_n(b, y, w, n, x, T);
 }
 
+void be_matmul_gated(struct be *b, float *g, float *u, const struct be_weight *gate,
+                     const struct be_weight *up, bool gelu, const float *x, int64_t T)
+{
+    b->ops->matmul_gated(b, g, u, gate, up, gelu, x, T);
+}
+
 void be_get_rows(struct be *b, float *out, const struct be_weight *w, const uint32_t *ids, int64_t T)
 {
     b->ops->get_rows(b, out, w, ids, T);
@@ -29,6 +35,12 @@ void be_pick_rows(struct be *b, float *y, const float *x, const int32_t *rows, i
 void be_rmsnorm(struct be *b, float *y, const float *x, const float *w, int64_t T, int64_t n, float eps)
 {
     b->ops->rmsnorm(b, y, x, w, T, n, eps);
+}
+
+void be_add_rmsnorm(struct be *b, float *y, float *x, const float *add, const float *w, int64_t T, int64_t n,
+                    float eps)
+{
+    b->ops->add_rmsnorm(b, y, x, add, w, T, n, eps);
 }
 
 void be_add(struct be *b, float *y, const float *x, int64_t T, int64_t n)
@@ -81,6 +93,12 @@ void be_kv_write(struct be *b, const struct be_attn *a, const struct be_rows *ro
                  const float *v)
 {
     b->ops->kv_write(b, a, rows, k, v);
+}
+
+void be_attn_inputs(struct be *b, float *q, const struct be_qkv *in, const struct be_attn *a,
+                    const struct be_rows *rows)
+{
+    b->ops->attn_inputs(b, q, in, a, rows);
 }
 
 void be_attention(struct be *b, float *out, const float *q, const struct be_attn *a,

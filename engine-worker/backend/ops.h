@@ -11,11 +11,15 @@
 #define BE_COMPUTE(OP) \
     OP(matmul_n, (struct be *b, float *const *y, const struct be_weight *const *w, int n, const float *x, \
         int64_t T)) \
+    OP(matmul_gated, (struct be *b, float *g, float *u, const struct be_weight *gate, \
+        const struct be_weight *up, bool gelu, const float *x, int64_t T)) \
     OP(get_rows, (struct be *b, float *out, const struct be_weight *w, const uint32_t *ids, int64_t T)) \
     OP(copy_rows, (struct be *b, float *y, int64_t y_stride, const float *x, int64_t x_stride, int64_t T, \
         int64_t n)) \
     OP(pick_rows, (struct be *b, float *y, const float *x, const int32_t *rows, int64_t T, int64_t n)) \
     OP(rmsnorm, (struct be *b, float *y, const float *x, const float *w, int64_t T, int64_t n, float eps)) \
+    OP(add_rmsnorm, (struct be *b, float *y, float *x, const float *add, const float *w, int64_t T, \
+        int64_t n, float eps)) \
     OP(add, (struct be *b, float *y, const float *x, int64_t T, int64_t n)) \
     OP(silu_mul, (struct be *b, float *g, const float *u, int64_t T, int64_t n)) \
     OP(gelu_mul, (struct be *b, float *g, const float *u, int64_t T, int64_t n)) \
@@ -28,6 +32,8 @@
         const struct be_rope *r, const int32_t *pos)) \
     OP(kv_write, (struct be *b, const struct be_attn *a, const struct be_rows *rows, const float *k, \
         const float *v)) \
+    OP(attn_inputs, (struct be *b, float *q, const struct be_qkv *in, const struct be_attn *a, \
+        const struct be_rows *rows)) \
     OP(attention, (struct be *b, float *out, const float *q, const struct be_attn *a, \
         const struct be_rows *rows)) \
     OP(delta_net, (struct be *b, float *out, const struct be_delta *d, float *u, const float *z, \

@@ -62,8 +62,8 @@ bool cu_shares(struct cu *c, struct shares *s, int64_t vectors, int n, int dv)
 }
 
 /* A block for each vector. A warp takes every WARPS-th share, a lane four columns at a time. */
-template <bool CODES>
-__global__ void __launch_bounds__(THREADS) merge(float *out, struct shares s, int dv, struct codes codes)
+template <bool LEAVE>
+__global__ void __launch_bounds__(THREADS) merge(float *out, struct shares s, int dv, struct halves left)
 {
     __shared__ float4 part[WARPS][BE_ATTN_MAX_D / 4];
     cu_wait();
@@ -102,26 +102,26 @@ __global__ void __launch_bounds__(THREADS) merge(float *out, struct shares s, in
             v += ((const float *)part[w])[i];
         v /= total;
         out[(int64_t)blockIdx.x * dv + i] = v;
-        if constexpr (CODES)
-            leave_codes(codes, (int64_t)blockIdx.x * dv + i, v);
+        if constexpr (LEAVE)
+            leave_half(left, (int64_t)blockIdx.x * dv + i, v);
     }
 }
 
-/* Whether the result's rows leave their codes. */
-static bool coded(const struct cu *c, const struct be_attn *a, int64_t T)
+/* Whether the result's rows leave their halves. */
+static bool leaves(const struct cu *c, const struct be_attn *a, int64_t T)
 {
-    return cu_codable(T, a->dv) && T <= c->max_rows && (int64_t)a->n_head * a->dv <= c->max_in;
+    return cu_can_leave(c, T, (int64_t)a->n_head * a->dv);
 }
 
 void cu_merge(struct cu *c, float *out, const struct shares *s, const struct be_attn *a, int64_t T)
 {
     dim3 vectors((unsigned)(T * a->n_head));
-    if (!coded(c, a, T)) {
-        cu_launch(c, "merge", merge<false>, vectors, THREADS, 0, out, *s, a->dv, cu_codes(c));
+    if (!leaves(c, a, T)) {
+        cu_launch(c, "merge", merge<false>, vectors, THREADS, 0, out, *s, a->dv, cu_halves(c, T, (int64_t)a->n_head * a->dv));
         return;
     }
-    cu_launch(c, "merge", merge<true>, vectors, THREADS, 0, out, *s, a->dv, cu_codes(c));
-    cu_coded(c, out, T, (int64_t)a->n_head * a->dv);
+    cu_launch(c, "merge", merge<true>, vectors, THREADS, 0, out, *s, a->dv, cu_halves(c, T, (int64_t)a->n_head * a->dv));
+    cu_left(c, out, T, (int64_t)a->n_head * a->dv);
 }
 
 /* How many shares the keys of a row make when a share is of at least one chunk and there are to be `want` blocks in all. */
@@ -172,7 +172,7 @@ struct decoding {
     struct be_attn a;
     int tiles; /* blocks that share the heads of a KV head */
     int slots; /* chunks that shared memory has room for; all but one are on their way */
-    bool codes;
+    bool leave;
 };
 
 /* Waits for the oldest of `slots` groups of copies. */
@@ -190,7 +190,7 @@ static __device__ __forceinline__ void wait_oldest(int slots)
 template <int D, int DV>
 __global__ void __launch_bounds__(THREADS)
     decode(float *out, struct shares to, const float *q, struct decoding s, const struct be_attn_run *runs,
-           const int32_t *row_run, struct codes codes)
+           const int32_t *row_run, struct halves left)
 {
     constexpr int SLOT = WARP_KEYS * (D + 8 + DV + 8), SUMS = DV + 8;
     static_assert(D >= DV, "the four outputs fit where one slot of each warp was");
@@ -288,8 +288,8 @@ __global__ void __launch_bounds__(THREADS)
         }
         x /= total;
         out[vector * DV + i] = x;
-        if (s.codes)
-            leave_codes(codes, vector * DV + i, x);
+        if (s.leave)
+            leave_half(left, vector * DV + i, x);
     }
 }
 
@@ -320,18 +320,18 @@ static bool decode_rows(struct cu *c, float *out, const float *q, const struct b
     struct shares to = {NULL, NULL, 1};
     if (n > 1 && !cu_shares(c, &to, T * a->n_head, n, DV))
         return true;
-    s.codes = n == 1 && coded(c, a, T);
+    s.leave = n == 1 && leaves(c, a, T);
     cu_ok(c,
           cudaFuncSetAttribute(decode<D, DV>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                QUERIES + s.slots * SLOT),
           "shared memory");
     dim3 grid((unsigned)T, (unsigned)(a->n_kv_head * s.tiles), (unsigned)n);
     cu_launch(c, "decode", decode<D, DV>, grid, THREADS, (size_t)(QUERIES + s.slots * SLOT), out, to, q, s,
-              rows->runs, rows->row_run, cu_codes(c));
+              rows->runs, rows->row_run, cu_halves(c, T, (int64_t)a->n_head * a->dv));
     if (n > 1)
         cu_merge(c, out, &to, a, T);
-    else if (s.codes)
-        cu_coded(c, out, T, (int64_t)a->n_head * DV);
+    else if (s.leave)
+        cu_left(c, out, T, (int64_t)a->n_head * DV);
     return true;
 }
 

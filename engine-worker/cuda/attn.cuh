@@ -10,84 +10,16 @@
 #ifndef ATTN_CUH
 #define ATTN_CUH
 
-#include "codes.cuh"
+#include "halves.cuh"
+#include "mma.cuh"
 
 #define LOG2E 1.4426950408889634f
-
-/* c += a b: 16 x 16 times 16 x 8. sm_75 has half of it at a time. */
-static __device__ __forceinline__ void mma_f16(float *c, const uint32_t *a, uint32_t b0, uint32_t b1)
-{
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
-                 "{%0,%1,%2,%3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-#else
-    asm volatile(
-        "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[0]), "r"(a[1]), "r"(b0));
-    asm volatile(
-        "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-        : "r"(a[2]), "r"(a[3]), "r"(b1));
-#endif
-}
-
-/* Four 8 x 8 matrices; lane i gives the address of row i % 8 of matrix i / 8. */
-template <bool TRANSPOSED>
-static __device__ __forceinline__ void load_matrices(uint32_t *to, const __half *from)
-{
-    uint32_t at = (uint32_t)__cvta_generic_to_shared(from);
-    if constexpr (TRANSPOSED)
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                     : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                     : "r"(at)
-                     : "memory");
-    else
-        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                     : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                     : "r"(at)
-                     : "memory");
-}
 
 static __device__ __forceinline__ float exp2_fast(float x)
 {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
-}
-
-/* 16 bytes into shared memory, or zeros; behind commit and wait. Below sm_80 at once. */
-static __device__ __forceinline__ void copy16(__half *to, const uint16_t *from, bool real)
-{
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    asm volatile(
-        "cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((uint32_t)__cvta_generic_to_shared(to)),
-        "l"(from), "r"(real ? 16 : 0)
-        : "memory");
-#else
-    uint4 v = {0, 0, 0, 0};
-    if (real)
-        v = *(const uint4 *)from;
-    *(uint4 *)to = v;
-#endif
-}
-
-/* What a thread copied since its last commit is one group. */
-static __device__ __forceinline__ void copies_commit()
-{
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}
-
-/* Until at most N of the thread's groups, the latest ones, are on their way. */
-template <int N> static __device__ __forceinline__ void copies_wait()
-{
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
-#endif
 }
 
 static __device__ __forceinline__ uint32_t pack(float x, float y)

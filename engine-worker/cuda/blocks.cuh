@@ -23,9 +23,8 @@ struct cu_weight {
 };
 struct cu_weight cu_planes(const struct be_weight *w, int n);
 
-/* WORDS 4: the whole piece. WORDS 1: four codes of each group, those of one word of the sixteen bytes. */
-template <int WORDS> struct piece {
-    int c[2 * WORDS]; /* int8 codes, four to a word: group 0 then group 1 */
+struct piece {
+    int c[8];         /* int8 codes, four to a word: group 0 then group 1 */
     float d[2], m[2]; /* of the groups */
     int at[2];        /* first value of each group within the row */
 };
@@ -35,30 +34,24 @@ static __device__ __forceinline__ float f16_at(const uint8_t *p)
     return __half2float(*(const __half *)p);
 }
 
-/* Words from `word` on of the 16 bytes at p. */
-template <int WORDS>
-static __device__ __forceinline__ void load_words(uint32_t *to, const uint8_t *p, int word)
+static __device__ __forceinline__ void load_words(uint32_t *to, const uint8_t *p)
 {
-    if constexpr (WORDS == 4) {
-        uint4 v = __ldg((const uint4 *)p);
-        to[0] = v.x;
-        to[1] = v.y;
-        to[2] = v.z;
-        to[3] = v.w;
-    } else {
-        to[0] = __ldg((const uint32_t *)p + word);
-    }
+    uint4 v = __ldg((const uint4 *)p);
+    to[0] = v.x;
+    to[1] = v.y;
+    to[2] = v.z;
+    to[3] = v.w;
 }
 
 /* Low nibbles are group 0, high ones group 1. */
-template <int WORDS> static __device__ __forceinline__ void nibbles(const uint8_t *p, int word, int *c)
+static __device__ __forceinline__ void nibbles(const uint8_t *p, int *c)
 {
-    uint32_t v[WORDS];
-    load_words<WORDS>(v, p, word);
+    uint32_t v[4];
+    load_words(v, p);
 #pragma unroll
-    for (int i = 0; i < WORDS; i++) {
+    for (int i = 0; i < 4; i++) {
         c[i] = v[i] & 0x0f0f0f0f;
-        c[WORDS + i] = v[i] >> 4 & 0x0f0f0f0f;
+        c[4 + i] = v[i] >> 4 & 0x0f0f0f0f;
     }
 }
 
@@ -68,32 +61,29 @@ static __device__ __forceinline__ void halves_of_32(int *at, int p)
     at[1] = 32 * p + 16;
 }
 
-template <int WORDS>
-static __device__ __forceinline__ void piece_q8_0(const struct cu_weight &w, int64_t row, int p, int word,
-                                                  struct piece<WORDS> &o)
+static __device__ __forceinline__ void piece_q8_0(const struct cu_weight &w, int64_t row, int p,
+                                                  struct piece &o)
 {
     const uint8_t *q = w.plane[0] + row * w.n_in + 32 * (int64_t)p;
-    load_words<WORDS>((uint32_t *)o.c, q, word);
-    load_words<WORDS>((uint32_t *)o.c + WORDS, q + 16, word);
+    load_words((uint32_t *)o.c, q);
+    load_words((uint32_t *)o.c + 4, q + 16);
     o.d[0] = o.d[1] = f16_at(w.plane[2] + 2 * (row * (w.n_in / 32) + p));
     o.m[0] = o.m[1] = 0;
     halves_of_32(o.at, p);
 }
 
-template <int WORDS>
-static __device__ __forceinline__ void piece_q4_0(const struct cu_weight &w, int64_t row, int p, int word,
-                                                  struct piece<WORDS> &o)
+static __device__ __forceinline__ void piece_q4_0(const struct cu_weight &w, int64_t row, int p,
+                                                  struct piece &o)
 {
-    nibbles<WORDS>(w.plane[0] + row * (w.n_in / 2) + 16 * (int64_t)p, word, o.c);
+    nibbles(w.plane[0] + row * (w.n_in / 2) + 16 * (int64_t)p, o.c);
     o.d[0] = o.d[1] = f16_at(w.plane[2] + 2 * (row * (w.n_in / 32) + p));
     o.m[0] = o.m[1] = -8 * o.d[0];
     halves_of_32(o.at, p);
 }
 
 /* Scales and minima of sub-blocks 2g and 2g + 1 of a Q4_K or Q5_K block; s: its 12 bytes of them. */
-template <int WORDS>
 static __device__ __forceinline__ void k_scales(const uint32_t *s, int g, float d, float dmin,
-                                                struct piece<WORDS> &o)
+                                                struct piece &o)
 {
     /* bytes 0..3 scales, 4..7 minima, 8..11 the low nibbles of the last four of both */
     int sh = 16 * (g & 1);
@@ -113,8 +103,7 @@ static __device__ __forceinline__ void k_scales(const uint32_t *s, int g, float 
 }
 
 /* Scales of piece p, whose block begins with them. */
-template <int WORDS>
-static __device__ __forceinline__ void k_head(const uint8_t *block, int p, struct piece<WORDS> &o)
+static __device__ __forceinline__ void k_head(const uint8_t *block, int p, struct piece &o)
 {
     int j = p % 8, g = j / 2;
     uint4 head = __ldg((const uint4 *)block);
@@ -125,45 +114,42 @@ static __device__ __forceinline__ void k_head(const uint8_t *block, int p, struc
     o.at[1] = o.at[0] + 32;
 }
 
-template <int WORDS>
-static __device__ __forceinline__ void piece_q4_k(const struct cu_weight &w, int64_t row, int p, int word,
-                                                  struct piece<WORDS> &o)
+static __device__ __forceinline__ void piece_q4_k(const struct cu_weight &w, int64_t row, int p,
+                                                  struct piece &o)
 {
     const uint8_t *b = w.plane[0] + (row * (w.n_in / 256) + p / 8) * 144;
     k_head(b, p, o);
-    nibbles<WORDS>(b + 16 + 16 * (p % 8), word, o.c);
+    nibbles(b + 16 + 16 * (p % 8), o.c);
 }
 
-template <int WORDS>
-static __device__ __forceinline__ void piece_q5_k(const struct cu_weight &w, int64_t row, int p, int word,
-                                                  struct piece<WORDS> &o)
+static __device__ __forceinline__ void piece_q5_k(const struct cu_weight &w, int64_t row, int p,
+                                                  struct piece &o)
 {
     int j = p % 8, g = j / 2;
     const uint8_t *b = w.plane[0] + (row * (w.n_in / 256) + p / 8) * 176;
-    uint32_t h[WORDS];
+    uint32_t h[4];
     k_head(b, p, o);
-    nibbles<WORDS>(b + 48 + 16 * j, word, o.c);
-    load_words<WORDS>(h, b + 16 + 16 * (j % 2), word);
+    nibbles(b + 48 + 16 * j, o.c);
+    load_words(h, b + 16 + 16 * (j % 2));
 #pragma unroll
-    for (int i = 0; i < WORDS; i++) {
+    for (int i = 0; i < 4; i++) {
         o.c[i] |= (h[i] >> (2 * g) & 0x01010101) << 4;
-        o.c[WORDS + i] |= (h[i] >> (2 * g + 1) & 0x01010101) << 4;
+        o.c[4 + i] |= (h[i] >> (2 * g + 1) & 0x01010101) << 4;
     }
 }
 
-template <int WORDS>
-static __device__ __forceinline__ void piece_q6_k(const struct cu_weight &w, int64_t row, int p, int word,
-                                                  struct piece<WORDS> &o)
+static __device__ __forceinline__ void piece_q6_k(const struct cu_weight &w, int64_t row, int p,
+                                                  struct piece &o)
 {
     int64_t b = row * (w.n_in / 256) + p / 8;
     int j = p % 8, half = j / 4, i = j % 4, g = i / 2; /* i: 16 bytes of the half's low nibbles */
-    uint32_t h[WORDS];
-    nibbles<WORDS>(w.plane[0] + b * 128 + 16 * j, word, o.c);
-    load_words<WORDS>(h, w.plane[1] + b * 64 + 32 * half + 16 * (i % 2), word);
+    uint32_t h[4];
+    nibbles(w.plane[0] + b * 128 + 16 * j, o.c);
+    load_words(h, w.plane[1] + b * 64 + 32 * half + 16 * (i % 2));
 #pragma unroll
-    for (int k = 0; k < WORDS; k++) {
+    for (int k = 0; k < 4; k++) {
         o.c[k] |= (h[k] >> (2 * g) & 0x03030303) << 4;
-        o.c[WORDS + k] |= (h[k] >> (2 * g + 4) & 0x03030303) << 4;
+        o.c[4 + k] |= (h[k] >> (2 * g + 4) & 0x03030303) << 4;
     }
     int in = 128 * half + 32 * g + 16 * (i % 2);
     float d = f16_at(w.plane[3] + 2 * b);
@@ -176,20 +162,20 @@ static __device__ __forceinline__ void piece_q6_k(const struct cu_weight &w, int
     o.at[1] = o.at[0] + 64;
 }
 
-template <uint32_t TYPE, int WORDS>
-static __device__ __forceinline__ void load_piece(const struct cu_weight &w, int64_t row, int p, int word,
-                                                  struct piece<WORDS> &o)
+template <uint32_t TYPE>
+static __device__ __forceinline__ void load_piece(const struct cu_weight &w, int64_t row, int p,
+                                                  struct piece &o)
 {
     if constexpr (TYPE == GT_Q8_0)
-        piece_q8_0<WORDS>(w, row, p, word, o);
+        piece_q8_0(w, row, p, o);
     else if constexpr (TYPE == GT_Q4_0)
-        piece_q4_0<WORDS>(w, row, p, word, o);
+        piece_q4_0(w, row, p, o);
     else if constexpr (TYPE == GT_Q4_K)
-        piece_q4_k<WORDS>(w, row, p, word, o);
+        piece_q4_k(w, row, p, o);
     else if constexpr (TYPE == GT_Q5_K)
-        piece_q5_k<WORDS>(w, row, p, word, o);
+        piece_q5_k(w, row, p, o);
     else
-        piece_q6_k<WORDS>(w, row, p, word, o);
+        piece_q6_k(w, row, p, o);
 }
 
 /* Value i of a row of a float type. */

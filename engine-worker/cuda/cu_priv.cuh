@@ -13,7 +13,9 @@ extern "C" { /* headers of C code */
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
-#define CU_GRAPHS 64
+#define CU_GRAPHS   64
+#define CU_FEW_TILE 8   /* rows in a tile of few.cu */
+#define CU_TILE     128 /* and of tiles.cu */
 
 /* What a batch with a key does; the least recently used one makes room for a new key. */
 struct cu_graph {
@@ -27,20 +29,22 @@ struct cu {
     cudaError_t failed;         /* the first error; nothing is queued after it */
     const char *where;
     int64_t max_rows, max_in; /* of be_reserve */
-    /* activations of the present matmul: codes [T][n_in], scales and scaled sums of 16 [T][n_in / 32], [T][n_in / 16] */
+    bool tensor_cores;
+    /* Activations of the present matmul as halves (halves.cuh), and room for those of what it makes. GPUs without tensor cores have
+     * codes instead, with a scale for each 32 and the scaled sum of each 16. */
+    __half *xh, *xg;
     int8_t *xq;
     float *xd, *xs;
-    __half *xh; /* [T][n_in rounded up to 128]: the same as f16, each row divided by xn[t], a power of two */
-    float *xn;  /* [T] */
-    /* Whose codes xq, xd and xs hold: coded_T rows of coded_n values at `coded`; NULL: nobody's. */
-    const float *coded;
-    int64_t coded_T, coded_n;
+    /* Whose halves xh holds: left_T rows of left_n values at `left`; NULL: nobody's. */
+    const float *left;
+    int64_t left_T, left_n;
     float *partial; /* attention: results of one share of the keys */
     size_t partial_floats;
     struct cu_graph graphs[CU_GRAPHS];
     uint64_t stamp;
     bool recording;
-    int32_t *expert_tiles; /* [BE_EXPERTS_MAX + 1]: first tile of each expert's rows */
+    int32_t *expert_tiles
+        [2]; /* [BE_EXPERTS_MAX + 1]: first tile of each expert's rows, in tiles of CU_FEW_TILE and of CU_TILE rows */
 };
 
 static inline struct cu *cu_of(const struct be *b)
@@ -85,10 +89,10 @@ static __device__ __forceinline__ void cu_wait()
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-/* Whether there is something to do. Most operations write where the coded rows may be. */
+/* Whether there is something to do. Most operations write where the rows that left halves may be. */
 static inline bool cu_ready(struct cu *c, int64_t work)
 {
-    c->coded = NULL;
+    c->left = NULL;
     return c->failed == cudaSuccess && work > 0;
 }
 

@@ -158,12 +158,13 @@ static void cu_unpin(struct be *b, void *p)
 static void free_scratch(struct be *b)
 {
     struct cu *c = cu_of(b);
-    void *all[] = {c->xq, c->xd, c->xs, c->xh, c->xn};
+    void *all[] = {c->xq, c->xd, c->xs, c->xh, c->xg};
     for (void *p : all)
         cu_release(b, p, 0);
     c->xq = NULL;
-    c->xd = c->xs = c->xn = NULL;
-    c->xh = NULL;
+    c->xd = c->xs = NULL;
+    c->xh = c->xg = NULL;
+    c->left = NULL;
     c->max_rows = c->max_in = 0;
 }
 
@@ -179,17 +180,30 @@ static int cu_reserve(struct be *b, int64_t max_rows, int64_t max_in, struct vt_
         return -1;
     free_scratch(b);
     size_t values = (size_t)(max_rows * max_in);
-    if (cu_alloc(b, (void **)&c->xq, values, err) < 0 ||
-        cu_alloc(b, (void **)&c->xd, values / 32 * sizeof(float), err) < 0 ||
-        cu_alloc(b, (void **)&c->xs, values / 16 * sizeof(float), err) < 0 ||
-        cu_alloc(b, (void **)&c->xh, values * sizeof(__half), err) < 0 ||
-        cu_alloc(b, (void **)&c->xn, (size_t)max_rows * sizeof(float), err) < 0) {
+    int rc = c->tensor_cores ? cu_alloc(b, (void **)&c->xh, values * sizeof(__half), err)
+                             : cu_alloc(b, (void **)&c->xq, values, err);
+    if (rc == 0 && c->tensor_cores)
+        rc = cu_alloc(b, (void **)&c->xg, values * sizeof(__half), err);
+    else if (rc == 0 && (rc = cu_alloc(b, (void **)&c->xd, values / 32 * sizeof(float), err)) == 0)
+        rc = cu_alloc(b, (void **)&c->xs, values / 16 * sizeof(float), err);
+    if (rc < 0) {
         free_scratch(b);
         return vt_fail_prefix(err, "activations of %lld rows", (long long)max_rows);
     }
     c->max_rows = max_rows;
     c->max_in = max_in;
     return 0;
+}
+
+int cu_plain_only(struct be *b, struct vt_err *err)
+{
+    struct cu *c = cu_of(b);
+    int64_t rows = c->max_rows, in = c->max_in;
+    if (cu_sync(b, err) < 0)
+        return -1;
+    free_scratch(b);
+    c->tensor_cores = false;
+    return rows > 0 ? cu_reserve(b, rows, in, err) : 0;
 }
 
 static void cu_fini(struct be *b)
@@ -200,7 +214,8 @@ static void cu_fini(struct be *b)
     cu_graphs_free(c);
     free_scratch(b);
     cudaFree(c->partial);
-    cudaFree(c->expert_tiles);
+    cudaFree(c->expert_tiles[0]);
+    cudaFree(c->expert_tiles[1]);
     if (c->stream)
         cudaStreamDestroy(c->stream);
     if (c->reads)
@@ -253,6 +268,7 @@ int cu_backend(struct be **out, int device, struct vt_err *err)
     c->device = device;
     c->sm = facts.sm;
     c->multiprocessors = facts.multiprocessors;
+    c->tensor_cores = facts.sm >= 75;
     if (be_new_device(out, &ops, c, err) < 0) {
         free(c);
         return -1;
@@ -261,8 +277,8 @@ int cu_backend(struct be **out, int device, struct vt_err *err)
     if (e == cudaSuccess)
         e = cudaStreamCreateWithFlags(&c->reads, cudaStreamNonBlocking);
     int rc = e == cudaSuccess ? 0 : lost(err, device, e, "a stream");
-    if (rc == 0)
-        rc = cu_alloc(*out, (void **)&c->expert_tiles, (BE_EXPERTS_MAX + 1) * sizeof(int32_t), err);
+    for (int i = 0; i < 2 && rc == 0; i++)
+        rc = cu_alloc(*out, (void **)&c->expert_tiles[i], (BE_EXPERTS_MAX + 1) * sizeof(int32_t), err);
     if (rc < 0) {
         be_free(*out);
         *out = NULL;

@@ -20,7 +20,7 @@ static struct cu_graph *find(struct cu *c, uint64_t key)
 bool cu_begin(struct be *b, uint64_t key)
 {
     struct cu *c = cu_of(b);
-    c->coded = NULL; /* what a record leaves out must not depend on what came before it */
+    c->left = NULL; /* what a record leaves out must not depend on what came before it */
     if (key == 0 || c->failed != cudaSuccess)
         return false;
     struct cu_graph *g = find(c, key);

@@ -1,10 +1,11 @@
-#include "codes.cuh"
+#include "halves.cuh"
 
 /* Operations on rows that read and write each value once: what they cost is the memory that they move. */
 
-/* A thread holds PER values of its row, so that they are read once; CODES leaves them as codes, too. */
-template <int PER, bool CODES>
-__global__ void rmsnorm(float *y, const float *x, const float *w, int64_t n, float eps, struct codes codes)
+/* A thread holds PER values of its row, so that they are read once. ADD: x += add first; LEAVE: y's halves are left, too. */
+template <int PER, bool ADD, bool LEAVE>
+__global__ void rmsnorm(float *y, float *x, const float *add, const float *w, int64_t n, float eps,
+                        struct halves left)
 {
     float v[PER], g[PER], sum = 0;
 #pragma unroll
@@ -13,11 +14,13 @@ __global__ void rmsnorm(float *y, const float *x, const float *w, int64_t n, flo
         g[k] = i < n ? __ldg(w + i) : 0;
     }
     cu_wait();
-    const float *row = x + blockIdx.x * n;
+    float *row = x + blockIdx.x * n;
 #pragma unroll
     for (int k = 0; k < PER; k++) {
         int64_t i = threadIdx.x + (int64_t)k * blockDim.x;
         v[k] = i < n ? row[i] : 0;
+        if constexpr (ADD)
+            v[k] += i < n ? add[blockIdx.x * n + i] : 0;
     }
 #pragma unroll
     for (int k = 0; k < PER; k++)
@@ -27,52 +30,71 @@ __global__ void rmsnorm(float *y, const float *x, const float *w, int64_t n, flo
     for (int k = 0; k < PER; k++) {
         int64_t i = threadIdx.x + (int64_t)k * blockDim.x;
         if (i >= n)
-            break; /* of all lanes, where codes are left */
+            break;
         float value = v[k] * by * g[k];
+        if constexpr (ADD)
+            row[i] = v[k];
         y[blockIdx.x * n + i] = value;
-        if constexpr (CODES)
-            leave_codes(codes, blockIdx.x * n + i, value);
+        if constexpr (LEAVE)
+            left.x[half_at(left, blockIdx.x, (uint32_t)i)] = __float2half_rn(value * (1 / HALF_SCALE));
     }
 }
 
+struct norm_args {
+    float *y, *x;
+    const float *add, *w; /* add: NULL: none */
+    int64_t T, n;
+    float eps;
+};
+
 template <int PER>
-static void launch_rmsnorm(struct cu *c, float *y, const float *x, const float *w, int64_t T, int64_t n,
-                           float eps, unsigned threads, bool codes)
+static void launch_rmsnorm(struct cu *c, const struct norm_args *a, unsigned threads, bool leave)
 {
-    if (codes)
-        cu_launch(c, "rmsnorm", rmsnorm<PER, true>, dim3((unsigned)T), threads, 0, y, x, w, n, eps,
-                  cu_codes(c));
+    auto kernel = a->add ? (leave ? rmsnorm<PER, true, true> : rmsnorm<PER, true, false>)
+                         : (leave ? rmsnorm<PER, false, true> : rmsnorm<PER, false, false>);
+    cu_launch(c, "rmsnorm", kernel, dim3((unsigned)a->T), threads, 0, a->y, a->x, a->add, a->w, a->n, a->eps,
+              cu_halves(c, a->T, a->n));
+}
+
+static void norm(struct be *b, const struct norm_args *a)
+{
+    struct cu *c = cu_of(b);
+    if (!cu_ready(c, a->T))
+        return;
+    unsigned threads = a->n <= 256 ? 32 : a->n <= 2048 ? 256 : 1024;
+    bool leave = cu_can_leave(c, a->T, a->n);
+    int64_t per = (a->n + threads - 1) / threads;
+    if (per > 32)
+        c->failed = cudaErrorInvalidValue;
+    else if (per > 16)
+        launch_rmsnorm<32>(c, a, threads, leave);
+    else if (per > 8)
+        launch_rmsnorm<16>(c, a, threads, leave);
+    else if (per > 4)
+        launch_rmsnorm<8>(c, a, threads, leave);
     else
-        cu_launch(c, "rmsnorm", rmsnorm<PER, false>, dim3((unsigned)T), threads, 0, y, x, w, n, eps,
-                  cu_codes(c));
+        launch_rmsnorm<4>(c, a, threads, leave);
+    if (leave)
+        cu_left(c, a->y, a->T, a->n);
 }
 
 void cu_rmsnorm(struct be *b, float *y, const float *x, const float *w, int64_t T, int64_t n, float eps)
 {
-    struct cu *c = cu_of(b);
-    if (!cu_ready(c, T))
-        return;
-    unsigned threads = n <= 256 ? 32 : n <= 2048 ? 256 : 1024;
-    bool codes = cu_codable(T, n) && n <= c->max_in && T <= c->max_rows;
-    int64_t per = (n + threads - 1) / threads;
-    if (per > 32)
-        c->failed = cudaErrorInvalidValue;
-    else if (per > 16)
-        launch_rmsnorm<32>(c, y, x, w, T, n, eps, threads, codes);
-    else if (per > 8)
-        launch_rmsnorm<16>(c, y, x, w, T, n, eps, threads, codes);
-    else if (per > 4)
-        launch_rmsnorm<8>(c, y, x, w, T, n, eps, threads, codes);
-    else
-        launch_rmsnorm<4>(c, y, x, w, T, n, eps, threads, codes);
-    if (codes)
-        cu_coded(c, y, T, n);
+    struct norm_args a = {y, (float *)x, NULL, w, T, n, eps}; /* nothing is added, so that x is only read */
+    norm(b, &a);
+}
+
+void cu_add_rmsnorm(struct be *b, float *y, float *x, const float *add, const float *w, int64_t T, int64_t n,
+                    float eps)
+{
+    struct norm_args a = {y, x, add, w, T, n, eps};
+    norm(b, &a);
 }
 
 enum { ADD, BIAS, SCALE, CAP, SILU, GELU, ROW_GATE };
 
-template <int OP, bool CODES>
-__global__ void elementwise(float *y, const float *x, float by, int64_t n, int64_t total, struct codes codes)
+template <int OP, bool LEAVE>
+__global__ void elementwise(float *y, const float *x, float by, int64_t n, int64_t total, struct halves left)
 {
     cu_wait();
     int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
@@ -89,8 +111,8 @@ __global__ void elementwise(float *y, const float *x, float by, int64_t n, int64
     case ROW_GATE: v *= 1 / (1 + expf(-x[i / n])); break;
     }
     y[i] = v;
-    if constexpr (CODES)
-        leave_codes(codes, i, v);
+    if constexpr (LEAVE)
+        leave_half(left, i, v);
 }
 
 template <int OP> static void each(struct be *b, float *y, const float *x, float by, int64_t T, int64_t n)
@@ -99,12 +121,13 @@ template <int OP> static void each(struct be *b, float *y, const float *x, float
     if (!cu_ready(c, T * n))
         return;
     dim3 grid(cu_blocks(T * n, 256));
-    if ((OP == SILU || OP == GELU) && cu_codable(T, n) && n <= c->max_in && T <= c->max_rows) {
-        cu_launch(c, "elementwise", elementwise<OP, true>, grid, 256, 0, y, x, by, n, T * n, cu_codes(c));
-        cu_coded(c, y, T, n);
+    if ((OP == SILU || OP == GELU) && cu_can_leave(c, T, n)) {
+        cu_launch(c, "elementwise", elementwise<OP, true>, grid, 256, 0, y, x, by, n, T * n,
+                  cu_halves(c, T, n));
+        cu_left(c, y, T, n);
         return;
     }
-    cu_launch(c, "elementwise", elementwise<OP, false>, grid, 256, 0, y, x, by, n, T * n, cu_codes(c));
+    cu_launch(c, "elementwise", elementwise<OP, false>, grid, 256, 0, y, x, by, n, T * n, cu_halves(c, T, n));
 }
 
 void cu_add(struct be *b, float *y, const float *x, int64_t T, int64_t n)
@@ -158,8 +181,18 @@ void cu_sigmoid_gate(struct be *b, float *x, const float *g, int64_t g_stride, i
     cu_launch(c, "sigmoid_gate", sigmoid_gate, dim3(cu_blocks(T * n, 256)), 256, 0, x, g, g_stride, n, T * n);
 }
 
-/* A thread turns one pair. Angles grow with the position: they are brought into one turn in double, so that far positions keep
- * the float's whole precision, as on the CPU. */
+/* Cosine and sine of a pair's angle. Angles grow with the position: they are brought into one turn in double, so that far positions
+ * keep the float's whole precision, as on the CPU. */
+static __device__ __forceinline__ float2 turn(int32_t pos, float freq, float mscale)
+{
+    float s, co;
+    double angle = (double)pos * (double)freq;
+    angle -= rint(angle * 0.15915494309189535) * 6.283185307179586;
+    sincosf((float)angle, &s, &co);
+    return make_float2(co * mscale, s * mscale);
+}
+
+/* A thread turns one pair. */
 __global__ void rope(float *x, int64_t row_stride, int n_head, int64_t head_stride, int half,
                      bool interleaved, const float *freq, float mscale, const int32_t *pos, int64_t total)
 {
@@ -169,16 +202,75 @@ __global__ void rope(float *x, int64_t row_stride, int n_head, int64_t head_stri
         return;
     int k = (int)(i % half), h = (int)(i / half % n_head);
     int64_t t = i / half / n_head;
-    float *p = x + t * row_stride + h * head_stride, s, co;
+    float *p = x + t * row_stride + h * head_stride;
     float *a = p + (interleaved ? 2 * k : k), *b = p + (interleaved ? 2 * k + 1 : k + half);
-    double angle = (double)pos[t] * (double)freq[k];
-    angle -= rint(angle * 0.15915494309189535) * 6.283185307179586;
-    sincosf((float)angle, &s, &co);
-    s *= mscale;
-    co *= mscale;
+    float2 r = turn(pos[t], freq[k], mscale);
     float u = *a, v = *b;
-    *a = u * co - v * s;
-    *b = u * s + v * co;
+    *a = u * r.x - v * r.y;
+    *b = u * r.y + v * r.x;
+}
+
+/* A block for each head of each row, of queries first, then of keys, which brings its values along; a thread has a channel. */
+__global__ void __launch_bounds__(BE_ATTN_MAX_D)
+    attn_inputs(float *q, const __grid_constant__ struct be_qkv in, const struct be_rope r,
+                const __grid_constant__ struct be_attn a, const struct be_attn_run *runs,
+                const int32_t *row_run, const int32_t *pos)
+{
+    __shared__ float head[BE_ATTN_MAX_D];
+    int64_t t = blockIdx.x;
+    bool key = (int)blockIdx.y >= a.n_head;
+    int h = key ? (int)blockIdx.y - a.n_head : (int)blockIdx.y, i = threadIdx.x, half = r.n_rot / 2;
+    const float *norm = key ? in.k_norm : in.q_norm, *bias = key ? in.k_bias : in.q_bias;
+    int64_t at = key ? (int64_t)h * a.d : h * in.q_stride,
+            row = key ? (int64_t)a.n_kv_head * a.d : a.n_head * in.q_stride;
+    float by = i < a.d && norm ? __ldg(norm + i) : 1;
+    cu_wait();
+    float v = i < a.d ? (key ? in.k : in.q)[t * row + at + i] : 0;
+    if (bias && i < a.d)
+        v += bias[at + i];
+    if (norm)
+        v *= rsqrtf(cu_block_sum(v * v) / (float)a.d + in.eps) * by;
+    head[i] = v;
+    __syncthreads();
+    if (i < r.n_rot) {
+        int k = r.interleaved ? i / 2 : i % half;
+        bool second = r.interleaved ? i % 2 : i >= half;
+        float other = head[r.interleaved ? i ^ 1 : second ? i - half : i + half];
+        float2 by_angle = turn(pos[t], r.freq[k], r.mscale);
+        v = second ? other * by_angle.y + v * by_angle.x : v * by_angle.x - other * by_angle.y;
+    }
+    if (!key) {
+        if (i < a.d)
+            q[(t * a.n_head + h) * a.d + i] = v;
+        return;
+    }
+    const struct be_attn_run run = runs[row_run[t]];
+    int32_t p = run.pos0 + (int32_t)(t - run.row0);
+    uint8_t *page = run.pages[p / BE_PAGE];
+    int64_t place = (int64_t)h * BE_PAGE + p % BE_PAGE;
+    if (i < a.d)
+        ((__half *)(page + a.k_at))[place * a.d + i] = __float2half_rn(v);
+    if (i < a.dv) {
+        int64_t from = h * a.dv + i;
+        float value = in.v[t * a.n_kv_head * a.dv + from] + (in.v_bias ? in.v_bias[from] : 0);
+        ((__half *)(page + a.v_at))[place * a.dv + i] = __float2half_rn(value);
+    }
+}
+
+void cu_attn_inputs(struct be *b, float *q, const struct be_qkv *in, const struct be_attn *a,
+                    const struct be_rows *rows)
+{
+    struct cu *c = cu_of(b);
+    if (!cu_ready(c, rows->T))
+        return;
+    if (in->q_bias && q != in->q) /* the gates between the queries have theirs, too */
+        cu_add_bias(b, in->q, in->q_bias, rows->T, in->q_stride * a->n_head);
+    struct be_qkv rest = *in;
+    if (q != in->q)
+        rest.q_bias = NULL;
+    unsigned threads = (unsigned)((a->d > a->dv ? a->d : a->dv) + 31) / 32 * 32;
+    cu_launch(c, "attn_inputs", attn_inputs, dim3((unsigned)rows->T, (unsigned)(a->n_head + a->n_kv_head)),
+              threads, 0, q, rest, *in->rope, *a, rows->runs, rows->row_run, rows->pos);
 }
 
 void cu_rope(struct be *b, float *x, int64_t T, int64_t row_stride, int n_head, int64_t head_stride,

@@ -135,7 +135,7 @@ static void one_matmul(uint32_t type, int64_t n_in, int64_t n_out, int64_t T, do
     snprintf(what, sizeof what, "%s [%lld x %lld] times %lld rows", ggml_type_name(type), (long long)n_in,
              (long long)n_out, (long long)T);
     bool floats = type == GT_F32 || type == GT_F16 || type == GT_BF16;
-    settle(what, dy, want, T * n_out, T <= (floats ? CU_VEC_ROWS : CU_CODED_ROWS) ? few : many);
+    settle(what, dy, want, T * n_out, floats && T <= CU_VEC_ROWS ? few : many);
 
     /* the rows themselves: exact but for one rounding */
     uint32_t ids[3] = {0, (uint32_t)(n_out - 1), (uint32_t)(n_out / 2)};
@@ -153,21 +153,40 @@ static void one_matmul(uint32_t type, int64_t n_in, int64_t n_out, int64_t T, do
     free(bytes);
 }
 
-static void matmuls(void **state)
+static void every_matmul(bool plain)
 {
     static const uint32_t types[] = {GT_Q8_0, GT_Q4_0, GT_Q4_K, GT_Q5_K, GT_Q6_K, GT_F32, GT_F16, GT_BF16};
     static const int64_t rows[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 32, 33, 64, 130};
     for (size_t k = 0; k < sizeof types / sizeof types[0]; k++) {
         bool floats = types[k] == GT_F32 || types[k] == GT_F16 || types[k] == GT_BF16;
         bool small = types[k] == GT_Q8_0 || types[k] == GT_Q4_0 || floats;
-        /* int8 activations are within half a step of 127, f16 within 2^-11; K types amplify by what their minima cancel */
-        double few = floats ? 1e-5 : 1.5e-2, many = 3e-3;
+        /* f16 is within 2^-11, and K types amplify it by what their minima cancel; plain: int8 activations are within half a
+         * step of 127 */
+        double few = 1e-5, many = plain && !floats ? 1.5e-2 : plain ? 1e-5 : 3e-3;
         for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
             one_matmul(types[k], 256 * (1 + rng_below(5)), 1 + rng_below(200), rows[i], few, many);
             if (small)
                 one_matmul(types[k], 32 * (1 + rng_below(40)), 1 + rng_below(200), rows[i], few, many);
         }
     }
+}
+
+static void matmuls(void **state)
+{
+    every_matmul(false);
+}
+
+/* As on a GPU without tensor cores. */
+static void plain_matmuls(void **state)
+{
+    struct vt_err err;
+    struct be *with = gpu;
+    must(vitriol_gpu.backend(&gpu, 0, &err), &err);
+    must(be_reserve(gpu, 600, 2048, &err), &err);
+    must(cu_plain_only(gpu, &err), &err);
+    every_matmul(true);
+    be_free(gpu);
+    gpu = with;
 }
 
 /* A row's result does not depend on its neighbours, as long as they are some or many (cu.h). */
@@ -182,11 +201,9 @@ static void neighbours_change_nothing(void **state)
     must(be_upload(gpu, &dw, &w, 1, &err), &err);
     be_matmul(gpu, dy, &dw, dx, 8);
     float *eight = from_device(dy, 8 * OUT);
-    be_matmul(gpu, dy, &dw, dx, 4);
-    float *four = from_device(dy, 4 * OUT);
     be_matmul(gpu, dy, &dw, dx + 2 * N, 1);
     float *one = from_device(dy, OUT);
-    assert_memory_equal(one, four + 2 * OUT, OUT * sizeof *one);
+    assert_memory_equal(one, eight + 2 * OUT, OUT * sizeof *one);
     be_matmul(gpu, dy, &dw, dx + 3 * N, 29);
     float *some = from_device(dy, 29 * OUT);
     assert_memory_equal(some, eight + 3 * OUT, 5 * OUT * sizeof *some);
@@ -200,7 +217,6 @@ static void neighbours_change_nothing(void **state)
     be_release(gpu, dy, 0);
     free(eight);
     free(one);
-    free(four);
     free(some);
     free(hundred);
     free(fifty);
@@ -221,16 +237,16 @@ static void large_activations(void **state)
     must(be_upload(gpu, &dw, &w, 1, &err), &err);
     float *dx = floats_to_device(x, T * N), *dy = poisoned(T * OUT);
     be_matmul(gpu, dy, &dw, dx, T);
-    settle("large activations", dy, want, T * OUT, 1.5e-2);
+    settle("large activations", dy, want, T * OUT, 1.5e-2); /* the CPU's are int8 */
     be_release(gpu, (void *)dw.data, 0);
     be_release(gpu, dx, 0);
     free(bytes);
     free(x);
 }
 
-/* Codes that a norm or an activation leaves behind are those that the matmul would make; and they are not taken for those of what
+/* Halves that a norm or an activation leaves behind are those that the matmul would make; and they are not taken for those of what
  * has been written there since. */
-static void codes_left_behind(void **state)
+static void halves_left_behind(void **state)
 {
     enum { N = 640, OUT = 70 };
     struct vt_err err;
@@ -251,7 +267,7 @@ static void codes_left_behind(void **state)
             be_matmul(gpu, dy, &dw, dn, T);
             be_scale(gpu, dn, 1, T, N); /* forgets them */
             be_matmul(gpu, again, &dw, dn, T);
-            settle("codes", dy, from_device(again, T * OUT), T * OUT, 0);
+            settle("halves", dy, from_device(again, T * OUT), T * OUT, 0);
             be_release(gpu, again, 0);
         }
         be_release(gpu, dx, 0);
@@ -368,6 +384,54 @@ static void moving_rows(void **state)
     }
 }
 
+/* Operations that do several in one go give what those give. */
+static void fused(void **state)
+{
+    struct vt_err err;
+    for (int round = 0; round < 16; round++) {
+        int64_t T = 1 + rng_below(40), n = round % 2 ? 256 * (1 + rng_below(9)) : 32 * (1 + rng_below(40)),
+                inner = 1 + rng_below(200);
+        inner = round % 3 ? inner * 16 : inner;
+        uint32_t type = round % 2 ? GT_Q4_K : GT_Q8_0, other = round % 4 == 1 ? GT_Q6_K : type;
+        uint8_t *wg = random_weight(type, n, inner), *wu = random_weight(other, n, inner),
+                *wd = random_weight(GT_F32, inner, 9);
+        struct be_weight gate = {type, n, inner, wg}, up = {other, n, inner, wu},
+                         down = {GT_F32, inner, 9, wd};
+        struct be_weight dgate, dup, ddown;
+        must(be_upload(gpu, &dgate, &gate, 1, &err), &err);
+        must(be_upload(gpu, &dup, &up, 1, &err), &err);
+        must(be_upload(gpu, &ddown, &down, 1, &err), &err);
+        float *x = rng_floats(T * n, 2), *add = rng_floats(T * n, 2), *g = rng_floats(n, 1);
+        float *dx = floats_to_device(x, T * n), *dadd = floats_to_device(add, T * n),
+              *dg = floats_to_device(g, n);
+        float *da = poisoned(T * inner), *du = poisoned(T * inner), *dy = poisoned(T * 9),
+              *plain = poisoned(T * inner);
+        float *sum = copy_of(x, T * n), *normed = malloc((size_t)(T * n) * sizeof *normed);
+        be_add_rmsnorm(cpu, normed, sum, add, g, T, n, 1e-6f);
+        be_add_rmsnorm(gpu, dadd, dx, dadd, dg, T, n, 1e-6f);
+        be_matmul_gated(gpu, da, du, &dgate, &dup, round & 4, dadd, T);
+        be_matmul(gpu, dy, &ddown, da, T); /* reads what was left */
+        be_matmul(gpu, plain, &dgate, dadd, T);
+        be_matmul(gpu, du, &dup, dadd, T);
+        if (round & 4)
+            be_gelu_mul(gpu, plain, du, T, inner);
+        else
+            be_silu_mul(gpu, plain, du, T, inner);
+        settle("gated", da, from_device(plain, T * inner), T * inner, 1e-6);
+        float *again = poisoned(T * 9);
+        be_matmul(gpu, again, &ddown, plain, T);
+        settle("after gated", dy, from_device(again, T * 9), T * 9, 1e-3);
+        settle("sum", dx, sum, T * n, 0);
+        settle("norm of the sum", dadd, normed, T * n, 1e-6);
+        void *device[] = {dg, du, plain, again, (void *)dgate.data, (void *)dup.data, (void *)ddown.data};
+        for (size_t i = 0; i < sizeof device / sizeof device[0]; i++)
+            be_release(gpu, device[i], 0);
+        void *host[] = {wg, wu, wd, x, add, g};
+        for (size_t i = 0; i < sizeof host / sizeof host[0]; i++)
+            free(host[i]);
+    }
+}
+
 /* Weights of one call, of several types and heights, give what they give alone. */
 static void matmuls_together(void **state)
 {
@@ -478,6 +542,24 @@ static void experts(void **state)
 #define MOST_RUNS 8
 #define MOST_ROWS 512
 
+/* Inputs of attention on one side. bias: [4 * n_q]; norm: [2][d]. */
+static struct be_qkv inputs_of(const struct be_attn *a, float *q, float *k, float *v, float *bias,
+                               float *norm, const struct be_rope *rope, int kind)
+{
+    int64_t stride = kind & 1 ? 2 * a->d : a->d;
+    return (struct be_qkv){.q = q,
+                           .k = k,
+                           .v = v,
+                           .q_stride = stride,
+                           .q_bias = kind & 2 ? bias : NULL,
+                           .k_bias = kind & 2 ? bias + stride : NULL,
+                           .v_bias = kind & 2 ? bias + 2 * stride : NULL,
+                           .q_norm = kind & 4 ? norm : NULL,
+                           .k_norm = kind & 4 ? norm + a->d : NULL,
+                           .eps = 1e-6f,
+                           .rope = rope};
+}
+
 /* What was left behind for the matmul that follows is what it would make of the rows itself. */
 static void left_behind(float *x, int64_t T, int64_t n)
 {
@@ -529,13 +611,15 @@ static struct paged random_pages(const struct be_attn *a, size_t page, int64_t n
     return p;
 }
 
+/* kind: bits of inputs_of. */
 static void one_attention(struct be_attn a, int n_runs, const int64_t *rows, const int32_t *pos0)
 {
     int64_t T = 0;
+    int kind = (int)rng_below(8);
     struct be_attn_run runs[MOST_RUNS], druns[MOST_RUNS];
     struct paged pages[MOST_RUNS];
-    int32_t row_run[MOST_ROWS];
-    struct be_rows on_cpu = {.n_runs = n_runs, .row_run = row_run, .runs = runs}, on_gpu;
+    int32_t row_run[MOST_ROWS], pos[MOST_ROWS];
+    struct be_rows on_cpu = {.n_runs = n_runs, .row_run = row_run, .pos = pos, .runs = runs}, on_gpu;
     a.scale = 1 / sqrtf((float)a.d);
     a.v_at = (uint64_t)a.n_kv_head * BE_PAGE * (uint64_t)a.d * 2;
     size_t page = a.v_at + (size_t)a.n_kv_head * BE_PAGE * (size_t)a.dv * 2;
@@ -543,26 +627,42 @@ static void one_attention(struct be_attn a, int n_runs, const int64_t *rows, con
         pages[r] = random_pages(&a, page, pos0[r] + rows[r]);
         runs[r] = (struct be_attn_run){T, rows[r], pos0[r], pages[r].host};
         druns[r] = (struct be_attn_run){T, rows[r], pos0[r], pages[r].device};
-        for (int64_t i = 0; i < rows[r]; i++)
+        for (int64_t i = 0; i < rows[r]; i++) {
+            pos[T] = pos0[r] + (int32_t)i;
             row_run[T++] = r;
+        }
         if (pos0[r] + rows[r] - 1 > on_cpu.max_pos)
             on_cpu.max_pos = pos0[r] + (int32_t)rows[r] - 1;
     }
     on_cpu.T = T;
     on_gpu = on_cpu;
+    int64_t stride = kind & 1 ? 2 * a.d : a.d, n_q = T * a.n_head * a.d;
+    int64_t n_k = T * a.n_kv_head * a.d, n_v = T * a.n_kv_head * a.dv,
+            n_bias = (a.n_head + 2) * stride + a.n_head * a.dv;
+    float *q = rng_floats(T * a.n_head * stride, 1), *k = rng_floats(n_k, 1), *v = rng_floats(n_v, 1);
+    float *want = malloc((size_t)(T * a.n_head * a.dv) * sizeof *want), *bias = rng_floats(n_bias, 1);
+    float *norm = rng_floats(2 * a.d, 1), *ready = malloc((size_t)n_q * sizeof *ready);
+    float freq[BE_ATTN_MAX_D / 2];
+    struct be_rope rope = {.n_rot = a.d / 4 * 2, .interleaved = rng() & 1, .freq = freq, .mscale = 1.1f},
+                   drope = rope;
+    for (int i = 0; i < rope.n_rot / 2; i++)
+        freq[i] = powf(1e4f, -2.0f * (float)i / (float)rope.n_rot);
     on_gpu.max_pos += (int32_t)rng_below(300); /* may be higher than the highest */
-    float *q = rng_floats(T * a.n_head * a.d, 1), *k = rng_floats(T * a.n_kv_head * a.d, 1);
-    float *v = rng_floats(T * a.n_kv_head * a.dv, 1),
-          *want = malloc((size_t)(T * a.n_head * a.dv) * sizeof *want);
     on_gpu.runs = to_device(druns, (size_t)n_runs * sizeof *druns);
     on_gpu.row_run = to_device(row_run, (size_t)T * sizeof *row_run);
-    float *dq = floats_to_device(q, T * a.n_head * a.d), *dk = floats_to_device(k, T * a.n_kv_head * a.d);
-    float *dv = floats_to_device(v, T * a.n_kv_head * a.dv), *dout = poisoned(T * a.n_head * a.dv);
-    be_kv_write(cpu, &a, &on_cpu, k, v);
-    be_attention(cpu, want, q, &a, &on_cpu);
-    be_kv_write(gpu, &a, &on_gpu, dk, dv);
-    be_attention(gpu, dout, dq, &a, &on_gpu);
-    if (T <= CU_CODED_ROWS && a.dv % 32 == 0 && a.n_head * a.dv <= RESERVED)
+    on_gpu.pos = to_device(pos, (size_t)T * sizeof *pos);
+    drope.freq = floats_to_device(freq, rope.n_rot / 2);
+    float *dq = floats_to_device(q, T * a.n_head * stride), *dk = floats_to_device(k, n_k),
+          *dv = floats_to_device(v, n_v);
+    float *dbias = floats_to_device(bias, n_bias), *dnorm = floats_to_device(norm, 2 * a.d);
+    float *dready = poisoned(n_q), *dout = poisoned(T * a.n_head * a.dv);
+    struct be_qkv in = inputs_of(&a, q, k, v, bias, norm, &rope, kind);
+    struct be_qkv din = inputs_of(&a, dq, dk, dv, dbias, dnorm, &drope, kind);
+    be_attn_inputs(cpu, ready, &in, &a, &on_cpu);
+    be_attention(cpu, want, ready, &a, &on_cpu);
+    be_attn_inputs(gpu, dready, &din, &a, &on_gpu);
+    be_attention(gpu, dout, dready, &a, &on_gpu);
+    if (a.n_head * a.dv <= RESERVED)
         left_behind(dout, T, a.n_head * a.dv);
     char what[200];
     snprintf(
@@ -577,13 +677,13 @@ static void one_attention(struct be_attn a, int n_runs, const int64_t *rows, con
         free(pages[r].host);
     }
     be_release(gpu, (void *)on_gpu.runs, 0);
-    be_release(gpu, (void *)on_gpu.row_run, 0);
-    be_release(gpu, dq, 0);
-    be_release(gpu, dk, 0);
-    be_release(gpu, dv, 0);
-    free(q);
-    free(k);
-    free(v);
+    void *device[] = {
+        (void *)on_gpu.row_run, (void *)on_gpu.pos, (void *)drope.freq, dq, dk, dv, dbias, dnorm, dready};
+    for (size_t i = 0; i < sizeof device / sizeof device[0]; i++)
+        be_release(gpu, device[i], 0);
+    void *host[] = {q, k, v, bias, norm, ready};
+    for (size_t i = 0; i < sizeof host / sizeof host[0]; i++)
+        free(host[i]);
 }
 
 static void attention(void **state)
@@ -725,9 +825,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(matmuls),
+        cmocka_unit_test(plain_matmuls),
+        cmocka_unit_test(fused),
         cmocka_unit_test(neighbours_change_nothing),
         cmocka_unit_test(large_activations),
-        cmocka_unit_test(codes_left_behind),
+        cmocka_unit_test(halves_left_behind),
         cmocka_unit_test(row_operations),
         cmocka_unit_test(rotary),
         cmocka_unit_test(moving_rows),

@@ -22,6 +22,7 @@ struct fw {
     float *px, *pa, *pb;  /* [rows * experts used]: rows in the order of their experts; width of an expert */
     float *pw;            /* [rows * experts used] weights */
     float *logits;        /* [flagged][n_vocab] */
+    const float *pending; /* [rows][n_embd] to be added to x; NULL: nothing */
     int32_t *chosen, *at; /* [rows * experts used] expert of each pair; its place in px */
     int64_t *first;       /* [BE_EXPERTS_MAX + 1] first row of each expert in px */
     size_t pair_bytes;    /* of chosen and at */
@@ -206,6 +207,18 @@ uint64_t fw_bytes(const struct fw *f)
     return f->bytes;
 }
 
+/* ---- the residual stream ---- */
+
+/* What a sub-layer made waits for the norm that comes next: a device adds and norms in one pass. */
+static void norm(struct fw *f, const float *w, int64_t T)
+{
+    if (f->pending)
+        be_add_rmsnorm(f->be, f->norm, f->x, f->pending, w, T, f->m->n_embd, f->m->eps);
+    else
+        be_rmsnorm(f->be, f->norm, f->x, w, T, f->m->n_embd, f->m->eps);
+    f->pending = NULL;
+}
+
 /* ---- mixers: norm → heads ---- */
 
 static void bias(struct fw *f, float *y, const float *by, int64_t T, int64_t n)
@@ -224,23 +237,20 @@ static void mix_attention(struct fw *f, const struct layer *l, int64_t T)
     float *y[] = {f->a, f->b, f->c};
     be_matmul_n(f->be, y, w, 3, f->norm, T);
 
-    float *q = f->a;
-    int64_t n_q = (int64_t)g->n_head * g->d, n_k = (int64_t)g->n_kv_head * g->d;
-    int64_t n_v = (int64_t)g->n_kv_head * g->dv;
-    bias(f, f->a, at->q_bias, T, at->q.n_out);
-    bias(f, f->b, at->k_bias, T, n_k);
-    bias(f, f->c, at->v_bias, T, n_v);
-    if (at->gated) { /* query and gate alternate head by head; bring the queries together */
-        q = f->d;
-        be_copy_rows(f->be, q, g->d, f->a, 2 * g->d, T * g->n_head, g->d);
-    }
-    if (at->q_norm)
-        be_rmsnorm(f->be, q, q, at->q_norm, T * g->n_head, g->d, f->m->eps);
-    if (at->k_norm)
-        be_rmsnorm(f->be, f->b, f->b, at->k_norm, T * g->n_kv_head, g->d, f->m->eps);
-    be_rope(f->be, q, T, n_q, g->n_head, g->d, &at->rope, rows->pos);
-    be_rope(f->be, f->b, T, n_k, g->n_kv_head, g->d, &at->rope, rows->pos);
-    be_kv_write(f->be, g, rows, f->b, f->c);
+    /* of a gated one query and gate alternate head by head; the queries come together */
+    float *q = at->gated ? f->d : f->a;
+    const struct be_qkv in = {.q = f->a,
+                              .k = f->b,
+                              .v = f->c,
+                              .q_stride = at->gated ? 2 * (int64_t)g->d : g->d,
+                              .q_bias = at->q_bias,
+                              .k_bias = at->k_bias,
+                              .v_bias = at->v_bias,
+                              .q_norm = at->q_norm,
+                              .k_norm = at->k_norm,
+                              .eps = f->m->eps,
+                              .rope = &at->rope};
+    be_attn_inputs(f->be, q, &in, g, rows);
     be_attention(f->be, f->heads, q, g, rows);
     if (at->gated)
         be_sigmoid_gate(f->be, f->heads, f->a + g->d, 2 * g->d, T * g->n_head, g->dv);
@@ -291,10 +301,14 @@ static void ffn_dense(struct fw *f, const struct ffn *ffn, int64_t T)
     int64_t inner = ffn->gate.n_out;
     if (ffn->shared_gate.n_out > 0)
         be_matmul(f->be, f->small, &ffn->shared_gate, f->norm, T);
-    be_matmul_n(f->be, y, w, 2, f->norm, T);
-    bias(f, f->a, ffn->gate_bias, T, inner);
-    bias(f, f->b, ffn->up_bias, T, inner);
-    activate(f, ffn->act, f->a, f->b, T, inner);
+    if (ffn->gate_bias || ffn->up_bias) {
+        be_matmul_n(f->be, y, w, 2, f->norm, T);
+        bias(f, f->a, ffn->gate_bias, T, inner);
+        bias(f, f->b, ffn->up_bias, T, inner);
+        activate(f, ffn->act, f->a, f->b, T, inner);
+    } else {
+        be_matmul_gated(f->be, f->a, f->b, &ffn->gate, &ffn->up, ffn->act == ACT_GELU, f->norm, T);
+    }
     be_matmul(f->be, f->norm, &ffn->down, f->a, T);
     bias(f, f->norm, ffn->down_bias, T, f->m->n_embd);
     if (ffn->shared_gate.n_out > 0)
@@ -305,7 +319,7 @@ static void feed_forward(struct fw *f, const struct layer *l, int64_t T)
 {
     int64_t n = f->m->n_embd;
     float *y = f->norm;
-    be_rmsnorm(f->be, f->norm, f->x, l->ffn_norm, T, n, f->m->eps);
+    norm(f, l->ffn_norm, T);
     if (l->ffn.experts)
         ffn_experts(f, &l->ffn, T);
     if (l->ffn.gate.n_out > 0)
@@ -316,7 +330,7 @@ static void feed_forward(struct fw *f, const struct layer *l, int64_t T)
         y = f->routed;
     if (l->post_ffn_norm)
         be_rmsnorm(f->be, y, y, l->post_ffn_norm, T, n, f->m->eps);
-    be_add(f->be, f->x, y, T, n);
+    f->pending = y;
 }
 
 /* ---- the pass ---- */
@@ -340,7 +354,7 @@ static int64_t run_layer(struct fw *f, const struct layer *l, int64_t T, bool fl
     const struct be_weight *out = l->mixer == MIX_ATTENTION ? &l->attn.out : &l->delta.out;
     int64_t n = f->m->n_embd;
     float *heads = f->heads;
-    be_rmsnorm(f->be, f->norm, f->x, l->mixer_norm, T, n, f->m->eps);
+    norm(f, l->mixer_norm, T);
     if (l->mixer == MIX_ATTENTION)
         mix_attention(f, l, T);
     else
@@ -352,19 +366,19 @@ static int64_t run_layer(struct fw *f, const struct layer *l, int64_t T, bool fl
         bias(f, f->norm, l->attn.out_bias, T, n);
     if (l->post_mixer_norm)
         be_rmsnorm(f->be, f->norm, f->norm, l->post_mixer_norm, T, n, f->m->eps);
-    be_add(f->be, f->x, f->norm, T, n);
+    f->pending = f->norm;
     feed_forward(f, l, T);
     return T;
 }
 
 /* T rows of x → logits of the flagged ones. */
-static int predict(struct fw *f, const struct fw_batch *b, const float *norm, const struct be_weight *head,
-                   int64_t T, struct vt_err *err)
+static int predict(struct fw *f, const struct fw_batch *b, const float *out_norm,
+                   const struct be_weight *head, int64_t T, struct vt_err *err)
 {
     const struct model *m = f->m;
     float *rows = f->norm;
     if (T > 0)
-        be_rmsnorm(f->be, f->norm, f->x, norm, T, m->n_embd, m->eps);
+        norm(f, out_norm, T);
     if (b->hidden) {
         if (be_read(f->be, b->hidden, f->norm, (size_t)(T * m->n_embd) * sizeof *rows, err) < 0)
             return -1;
@@ -392,6 +406,7 @@ static int run_trunk(struct fw *f, const struct fw_batch *b, struct vt_err *err)
 {
     const struct model *m = f->m;
     int64_t T = b->n_rows;
+    f->pending = NULL;
     be_get_rows(f->be, f->x, &m->embd, f->t.ids, T);
     if (m->embd_scale != 1.0f)
         be_scale(f->be, f->x, m->embd_scale, T, m->n_embd);
@@ -426,6 +441,7 @@ int fw_draft(struct fw *f, const struct fw_batch *b, const float *hidden, float 
     be_rmsnorm(f->be, f->norm, f->norm, d->hidden_norm, T, n, m->eps);
     be_copy_rows(f->be, f->a + n, 2 * n, f->norm, n, T, n);
     be_matmul(f->be, f->x, &d->proj, f->a, T);
+    f->pending = NULL;
     T = run_layer(f, &d->block, T, !b->hidden);
     return predict(f, b, d->out_norm, &d->head, T, err) < 0 ? -1 : deliver(f, logits, err);
 }

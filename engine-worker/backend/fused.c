@@ -1,0 +1,43 @@
+#include "internal.h"
+
+/* What a device does in one go is here one operation after another: on this processor a pass over a row costs little. */
+
+void cpu_matmul_gated(struct be *b, float *g, float *u, const struct be_weight *gate,
+                      const struct be_weight *up, bool gelu, const float *x, int64_t T)
+{
+    const struct be_weight *w[] = {gate, up};
+    float *y[] = {g, u};
+    cpu_matmul_n(b, y, w, 2, x, T);
+    if (gelu)
+        cpu_gelu_mul(b, g, u, T, gate->n_out);
+    else
+        cpu_silu_mul(b, g, u, T, gate->n_out);
+}
+
+void cpu_add_rmsnorm(struct be *b, float *y, float *x, const float *add, const float *w, int64_t T, int64_t n,
+                     float eps)
+{
+    cpu_add(b, x, add, T, n);
+    cpu_rmsnorm(b, y, x, w, T, n, eps);
+}
+
+void cpu_attn_inputs(struct be *b, float *q, const struct be_qkv *in, const struct be_attn *a,
+                     const struct be_rows *rows)
+{
+    int64_t T = rows->T, n_q = (int64_t)a->n_head * a->d, n_k = (int64_t)a->n_kv_head * a->d;
+    if (in->k_bias)
+        cpu_add_bias(b, in->k, in->k_bias, T, n_k);
+    if (in->v_bias)
+        cpu_add_bias(b, in->v, in->v_bias, T, (int64_t)a->n_kv_head * a->dv);
+    if (in->q_bias)
+        cpu_add_bias(b, in->q, in->q_bias, T, in->q_stride * a->n_head);
+    if (q != in->q)
+        cpu_copy_rows(b, q, a->d, in->q, in->q_stride, T * a->n_head, a->d);
+    if (in->q_norm)
+        cpu_rmsnorm(b, q, q, in->q_norm, T * a->n_head, a->d, in->eps);
+    if (in->k_norm)
+        cpu_rmsnorm(b, in->k, in->k, in->k_norm, T * a->n_kv_head, a->d, in->eps);
+    cpu_rope(b, q, T, n_q, a->n_head, a->d, in->rope, rows->pos);
+    cpu_rope(b, in->k, T, n_k, a->n_kv_head, a->d, in->rope, rows->pos);
+    cpu_kv_write(b, a, rows, in->k, in->v);
+}

@@ -1,0 +1,55 @@
+/* Halves: activations as f16, in the order in which the tensor cores take them. The matmuls of quantized weights read nothing else.
+ *
+ * A unit is eight neighbours of a row, 16 bytes, its two fours stored as 0 2 1 3: a word of four codes comes apart into bytes 0 and 2,
+ * and 1 and 3 (blocks.cuh), and the order of an inner product is free as long as both sides have the same one. Units lie as
+ * [n / 8][T]: those of eight or more tokens at the same place are neighbours.
+ *
+ * Values are divided by 64 and weights are multiplied by it, so that what models have in their activations (a few million at most)
+ * and scales of very small weights both lie well inside f16. What is beyond becomes infinite, and is seen in the result.
+ *
+ * Whoever writes rows can leave their halves, too; struct cu then knows (left) and the matmul need not make them. */
+#ifndef HALVES_CUH
+#define HALVES_CUH
+
+#include "cu_priv.cuh"
+
+#define HALF_SCALE 64.0f
+
+struct halves {
+    __half *x; /* [n rounded up to 16, / 8][T][8] */
+    uint32_t T, n;
+};
+
+static inline struct halves cu_halves(const struct cu *c, int64_t T, int64_t n)
+{
+    return {c->xh, (uint32_t)T, (uint32_t)n};
+}
+
+/* Where value e of row t lies. */
+static __device__ __forceinline__ int64_t half_at(const struct halves &h, uint32_t t, uint32_t e)
+{
+    uint32_t in = (e & 4) | (e & 1) << 1 | (e >> 1 & 1);
+    return ((int64_t)(e / 8) * h.T + t) * 8 + in;
+}
+
+/* v: value `at` of all rows. */
+static __device__ __forceinline__ void leave_half(const struct halves &h, int64_t at, float v)
+{
+    uint32_t t = (uint32_t)at / h.n, e = (uint32_t)at - t * h.n;
+    h.x[half_at(h, t, e)] = __float2half_rn(v * (1 / HALF_SCALE));
+}
+
+/* Whether rows of n values can leave their halves. */
+static inline bool cu_can_leave(const struct cu *c, int64_t T, int64_t n)
+{
+    return c->tensor_cores && n % 16 == 0 && n <= c->max_in && T <= c->max_rows;
+}
+
+static inline void cu_left(struct cu *c, const float *x, int64_t T, int64_t n)
+{
+    c->left = x;
+    c->left_T = T;
+    c->left_n = n;
+}
+
+#endif

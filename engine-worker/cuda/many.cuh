@@ -1,0 +1,96 @@
+/* What one launch of a matmul takes, for each of the ways there are. */
+#ifndef MANY_CUH
+#define MANY_CUH
+
+#include "blocks.cuh"
+
+#define TOGETHER 4 /* weights of one type that a launch may take: q, k and v; gate and up */
+
+struct many {
+    struct cu_weight w[TOGETHER];
+    float *y[TOGETHER];
+    int first[TOGETHER + 1]; /* block that begins each weight */
+    int n;
+};
+
+/* Rows of x: all of them, or those of each of n_expert experts, first[e] .. first[e + 1] - 1, cut into tiles of their own: tiles[e] is
+ * the first of expert e. */
+struct spans {
+    int T;
+    const int64_t *first;
+    const int32_t *tiles;
+    int n_expert;
+};
+
+/* First blocks of the weights, a block taking `rows` rows. Returns how many there are in all. */
+static inline unsigned share_out(struct many *m, int rows)
+{
+    for (int i = 0; i < TOGETHER; i++)
+        m->first[i + 1] = m->first[i] + (i < m->n ? (int)cu_blocks(m->w[i].n_out, rows) : 0);
+    return (unsigned)m->first[m->n];
+}
+
+/* The weight that a block works on. */
+static __device__ __forceinline__ int weight_of(const struct many &m, int block)
+{
+    int i = 0;
+    while (i + 1 < TOGETHER && block >= m.first[i + 1])
+        i++;
+    return i;
+}
+
+/* Rows t0 .. t1 - 1 of x against expert e of the weight. */
+struct span {
+    int t0, t1, e;
+};
+
+/* The expert of row t. */
+static __device__ __forceinline__ int expert_of(const struct spans &s, int t)
+{
+    int lo = 0, hi = s.n_expert;
+    while (hi - lo > 1) { /* first[lo] <= t < first[hi] */
+        int mid = (lo + hi) / 2;
+        if (s.first[mid] <= t)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+/* Rows of tile `tile`, which has `rows` rows at most. */
+static __device__ __forceinline__ struct span span_of(const struct spans &s, int tile, int rows)
+{
+    int lo = 0, hi = s.n_expert;
+    if (!s.first) {
+        int t0 = tile * rows;
+        return {t0, t0 + rows < s.T ? t0 + rows : s.T, 0};
+    }
+    if (tile >= s.tiles[s.n_expert])
+        return {0, 0, 0};
+    while (hi - lo > 1) { /* tiles[lo] <= tile < tiles[hi] */
+        int mid = (lo + hi) / 2;
+        if (s.tiles[mid] <= tile)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    int t0 = (int)s.first[lo] + (tile - s.tiles[lo]) * rows, end = (int)s.first[lo + 1];
+    return {t0, t0 + rows < end ? t0 + rows : end, lo};
+}
+
+/* Tiles of experts at most, `rows` rows each. */
+static inline unsigned most_tiles(const struct spans &s, int rows)
+{
+    int64_t cut = (s.T + rows - 1) / rows + (s.first ? s.n_expert : 0);
+    return (unsigned)(cut < s.T ? cut : s.T);
+}
+
+/* y = x Wᵀ for m's weights, all of one quantized type (few: up to CU_FEW_ROWS rows of an expert or of all; tiled: any type, any
+ * number; plain: for GPUs without tensor cores). x as halves, but for plain. act: of two weights, y[0] = act(y[0]) * y[1] is made
+ * and its halves are left. */
+enum gate_act { GATE_NONE, GATE_SILU, GATE_GELU };
+void cu_few(struct cu *c, struct many *m, const struct spans *s, enum gate_act act);
+void cu_tiled(struct cu *c, struct many *m, const struct spans *s);
+void cu_plain(struct cu *c, struct many *m, const struct spans *s, const float *x);
+#endif

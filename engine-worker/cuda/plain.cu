@@ -1,0 +1,108 @@
+#include "many.cuh"
+
+/* GPUs without tensor cores: activations as int8 codes with a scale for every 32, as on the CPU, and products of four codes at a
+ * time; a warp takes a row of W and its lanes the pieces in turn, for up to eight rows of x. */
+
+struct codes {
+    int8_t *q;    /* [T][n] */
+    float *d, *s; /* [T][n / 32] scales; [T][n / 16] scales times the sums of 16 codes */
+};
+
+/* v: value `at` of all rows, of the lane; 32 lanes have 32 neighbours. */
+static __device__ __forceinline__ void leave_codes(const struct codes &k, int64_t at, float v)
+{
+    int lane = threadIdx.x % 32;
+    float max = cu_warp_max(fabsf(v));
+    float scale = __any_sync(~0u, isnan(v)) ? NAN : max / 127, inv = max > 0 ? 127 / max : 0;
+    int code = __float2int_rn(v * inv), sum = code;
+    for (int o = 8; o > 0; o >>= 1)
+        sum += __shfl_xor_sync(~0u, sum, o);
+    k.q[at] = (int8_t)code;
+    if (lane == 0)
+        k.d[at / 32] = scale;
+    if (lane % 16 == 0)
+        k.s[at / 16] = scale * (float)sum;
+}
+
+/* One warp for every 32 values. */
+__global__ void quant_rows(struct codes codes, const float *x, int64_t n32)
+{
+    cu_wait();
+    int64_t b = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32, at = b * 32 + threadIdx.x % 32;
+    if (b < n32)
+        leave_codes(codes, at, x[at]);
+}
+
+template <uint32_t TYPE, int T>
+static __device__ __forceinline__ void dot_codes(float *sum, const struct cu_weight &w, int64_t row,
+                                                 const int8_t *xq, const float *xd, const float *xs)
+{
+    int n = (int)w.n_in, pieces = n / 32;
+#pragma unroll 2
+    for (int p = threadIdx.x % 32; p < pieces; p += 32) {
+        struct piece o;
+        load_piece<TYPE>(w, row, p, o);
+#pragma unroll
+        for (int t = 0; t < T; t++) {
+#pragma unroll
+            for (int g = 0; g < 2; g++) {
+                int at = o.at[g];
+                int4 x = __ldg((const int4 *)(xq + t * (int64_t)n + at));
+                int dot = __dp4a(o.c[4 * g], x.x, 0);
+                dot = __dp4a(o.c[4 * g + 1], x.y, dot);
+                dot = __dp4a(o.c[4 * g + 2], x.z, dot);
+                dot = __dp4a(o.c[4 * g + 3], x.w, dot);
+                sum[t] += o.d[g] * __ldg(xd + t * (n / 32) + at / 32) * (float)dot;
+                if (TYPE != GT_Q8_0)
+                    sum[t] += o.m[g] * __ldg(xs + t * (n / 16) + at / 16);
+            }
+        }
+    }
+}
+
+/* Rows t0 + T * blockIdx.y and on; of experts a row each. */
+template <uint32_t TYPE, int T>
+__global__ void __launch_bounds__(128) plain(const __grid_constant__ struct many m, struct codes x,
+                                             const __grid_constant__ struct spans all, int t0)
+{
+    cu_wait();
+    int i = weight_of(m, blockIdx.x);
+    const struct cu_weight &w = m.w[i];
+    int64_t row = (int64_t)((int)blockIdx.x - m.first[i]) * 4 + threadIdx.x / 32;
+    t0 += T * (int)blockIdx.y;
+    int e = all.first ? expert_of(all, t0) : 0;
+    if (row >= w.n_out)
+        return;
+    float sum[T] = {};
+    dot_codes<TYPE, T>(sum, w, e * w.n_out + row, x.q + t0 * w.n_in, x.d + t0 * (w.n_in / 32),
+                       x.s + t0 * (w.n_in / 16));
+#pragma unroll
+    for (int t = 0; t < T; t++) {
+        float s = cu_warp_sum(sum[t]);
+        if (threadIdx.x % 32 == 0)
+            m.y[i][(t0 + t) * w.n_out + row] = s;
+    }
+}
+
+template <uint32_t TYPE> static void launch(struct cu *c, struct many *m, const struct spans *s)
+{
+    struct codes x = {c->xq, c->xd, c->xs};
+    unsigned blocks = share_out(m, 4), eights = s->first ? 0 : (unsigned)s->T / 8,
+             rest = (unsigned)s->T - 8 * eights;
+    if (eights > 0)
+        cu_launch(c, "plain", plain<TYPE, 8>, dim3(blocks, eights), 128, 0, *m, x, *s, 0);
+    if (rest > 0)
+        cu_launch(c, "plain", plain<TYPE, 1>, dim3(blocks, rest), 128, 0, *m, x, *s, 8 * (int)eights);
+}
+
+void cu_plain(struct cu *c, struct many *m, const struct spans *s, const float *x)
+{
+    int64_t n32 = (int64_t)s->T * m->w[0].n_in / 32;
+    struct codes codes = {c->xq, c->xd, c->xs};
+    cu_launch(c, "quant_rows", quant_rows, dim3(cu_blocks(n32, 8)), 256, 0, codes, x, n32);
+    switch (m->w[0].type) {
+#define PLAIN_CASE(t)                                                                                        \
+    case t: launch<t>(c, m, s); break;
+        CU_QUANT_TYPES(PLAIN_CASE)
+    }
+}

@@ -1,0 +1,242 @@
+#include "halves.cuh"
+#include "many.cuh"
+#include "mma.cuh"
+
+/* Many rows: tensor cores. A block computes 128 rows of x times 128 rows of W, each of its four warps 64 times 64, 64 values of the
+ * inner dimension at a time. Weights are opened into shared memory; while one step is multiplied the next one's activations
+ * are on their way there, and its weights in registers. */
+
+#define TILE    128 /* rows of x; rows of W */
+#define UNITS   8   /* units of eight values in a step */
+#define THREADS 128
+#define STAGE   (TILE * UNITS) /* units of one operand of a step */
+
+/* Group q of 16 values in step s: types whose pieces lie apart bring steps that do, too. */
+template <uint32_t TYPE> static __device__ __forceinline__ int group_at(int s, int q)
+{
+    return TYPE == GT_Q6_K ? 8 * (s / 2) + 2 * (s % 2) + q % 2 + 4 * (q / 2) : 4 * s + q;
+}
+/* Group g of the step's piece e. */
+template <uint32_t TYPE> static __device__ __forceinline__ constexpr int group_of(int e, int g)
+{
+    return TYPE == GT_Q4_K || TYPE == GT_Q5_K || TYPE == GT_Q6_K ? e + 2 * g : 2 * e + g;
+}
+
+/* Rows of eight units, which rotate from row to row so that the units of a column lie in different banks. */
+static __device__ __forceinline__ uint4 *unit_at(uint4 *tile, int row, int unit)
+{
+    return tile + row * UNITS + (unit ^ (row & 7));
+}
+
+/* 32 weights as halves, and how they come to be. */
+template <uint32_t TYPE, bool QUANT> struct opened;
+
+template <uint32_t TYPE> struct opened<TYPE, true> {
+    struct piece o;
+
+    __device__ __forceinline__ void fetch(const struct cu_weight &w, int64_t row, int p, bool in)
+    {
+        int last = (int)w.n_in / 32 - 1;
+        load_piece<TYPE>(w, row, p < last ? p : last, o);
+        if (!in || p > last)
+            o.d[0] = o.d[1] = o.m[0] = o.m[1] = 0;
+    }
+    __device__ __forceinline__ uint4 unit(int g, int half) const
+    {
+        float d = o.d[g] * HALF_SCALE, m = o.m[g] * HALF_SCALE;
+        uint32_t v[4];
+#pragma unroll
+        for (int w = 0; w < 2; w++) {
+            int word = o.c[4 * g + 2 * half + w];
+            float f[4];
+#pragma unroll
+            for (int k = 0; k < 4; k++) { /* 2^23 + code is a float */
+                uint32_t bits =
+                    __byte_perm(TYPE == GT_Q8_0 ? word ^ 0x80808080 : word, 0x4b000000, 0x7440 + k);
+                f[k] = fmaf(__uint_as_float(bits) - (TYPE == GT_Q8_0 ? 8388736.0f : 8388608.0f), d, m);
+            }
+            __half2 a = __floats2half2_rn(f[0], f[2]), b = __floats2half2_rn(f[1], f[3]);
+            v[2 * w] = *(const uint32_t *)&a;
+            v[2 * w + 1] = *(const uint32_t *)&b;
+        }
+        return make_uint4(v[0], v[1], v[2], v[3]);
+    }
+};
+
+template <uint32_t TYPE> struct opened<TYPE, false> {
+    uint4 v[4];
+
+    __device__ __forceinline__ void fetch(const struct cu_weight &w, int64_t row, int p, bool in)
+    {
+#pragma unroll
+        for (int u = 0; u < 4; u++) {
+            float f[8];
+#pragma unroll
+            for (int k = 0; k < 8; k++) {
+                int64_t at = 32 * (int64_t)p + 8 * u + k;
+                f[k] = in && at < w.n_in ? load_float<TYPE>(w, row * w.n_in + at) * HALF_SCALE : 0;
+            }
+            __half2 h[4] = {__floats2half2_rn(f[0], f[2]), __floats2half2_rn(f[1], f[3]),
+                            __floats2half2_rn(f[4], f[6]), __floats2half2_rn(f[5], f[7])};
+            v[u] = *(const uint4 *)h;
+        }
+    }
+    __device__ __forceinline__ uint4 unit(int g, int half) const
+    {
+        return v[2 * g + half];
+    }
+};
+
+/* A thread opens pieces e of rows r and r + 64 of the tile. */
+template <uint32_t TYPE, bool QUANT>
+static __device__ __forceinline__ void fetch_w(struct opened<TYPE, QUANT> *o, const struct cu_weight &w,
+                                               int64_t row0, int64_t end, int step)
+{
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+        int64_t row = row0 + threadIdx.x / 2 + 64 * k;
+        o[k].fetch(w, row < end ? row : end - 1, 2 * step + threadIdx.x % 2, row < end);
+    }
+}
+
+template <uint32_t TYPE, bool QUANT>
+static __device__ __forceinline__ void put_w(uint4 *tile, const struct opened<TYPE, QUANT> &o, int k)
+{
+#pragma unroll
+    for (int g = 0; g < 2; g++)
+#pragma unroll
+        for (int half = 0; half < 2; half++)
+            *unit_at(tile, threadIdx.x / 2 + 64 * k, 2 * group_of<TYPE>(threadIdx.x % 2, g) + half) =
+                o.unit(g, half);
+}
+
+template <uint32_t TYPE>
+static __device__ __forceinline__ void fetch_x(uint4 *tile, const struct halves &x, const struct span &s,
+                                               int step, int units)
+{
+    int t = threadIdx.x;
+    bool in = s.t0 + t < s.t1;
+#pragma unroll
+    for (int u = 0; u < UNITS; u++) {
+        int at = 2 * group_at<TYPE>(step, u / 2) + u % 2;
+        bool here = in && at < units;
+        copy16(unit_at(tile, t, u), x.x + (here ? ((int64_t)at * x.T + s.t0 + t) * 8 : 0), here);
+    }
+    copies_commit();
+}
+
+/* Sixteen values of the inner dimension: the warp's 64 rows of x from t on times 64 rows of W from r on. */
+static __device__ __forceinline__ void multiply(float (*acc)[8][4], uint4 *tx, uint4 *tw, int t, int r, int k)
+{
+    int lane = threadIdx.x % 32;
+    uint32_t a[4][4];
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        load_matrices<false>(a[i], unit_at(tx, t + 16 * i + lane % 16, 2 * k + lane / 16));
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        uint32_t b[4];
+        load_matrices<false>(b, unit_at(tw, r + 16 * j + lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2));
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            mma_f16(acc[i][2 * j], a[i], b[0], b[1]);
+            mma_f16(acc[i][2 * j + 1], a[i], b[2], b[3]);
+        }
+    }
+}
+
+static __device__ __forceinline__ void store(float *y, int64_t n_out, const float *acc, const struct span &s,
+                                             int t, int64_t col)
+{
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+        int row = t + 8 * k;
+        if (row >= s.t1 || col >= n_out)
+            continue;
+        float *to = y + row * n_out + col;
+        if (n_out % 2 == 0) {
+            *(float2 *)to = make_float2(acc[2 * k], acc[2 * k + 1]);
+            continue;
+        }
+        to[0] = acc[2 * k];
+        if (col + 1 < n_out)
+            to[1] = acc[2 * k + 1];
+    }
+}
+
+template <uint32_t TYPE, bool QUANT>
+__global__ void __launch_bounds__(THREADS, 2)
+    tiled(const __grid_constant__ struct many m, const struct halves x,
+          const __grid_constant__ struct spans all)
+{
+    extern __shared__ __align__(128) uint4 shared[];
+    uint4 *tx = shared, *tw = shared + 2 * STAGE; /* two steps of each */
+    cu_wait();
+    const struct span s = span_of(all, blockIdx.x, TILE);
+    if (s.t0 >= s.t1)
+        return;
+    int i = weight_of(m, blockIdx.y), warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    const struct cu_weight &w = m.w[i];
+    int64_t col0 = (int64_t)((int)blockIdx.y - m.first[i]) * TILE, row0 = s.e * w.n_out + col0,
+            end = (s.e + 1) * w.n_out;
+    int steps = ((int)w.n_in + 63) / 64, units = ((int)w.n_in + 15) / 16 * 2, t = warp % 2 * 64,
+        r = warp / 2 * 64;
+    struct opened<TYPE, QUANT> o[2];
+    float acc[4][8][4] = {};
+    fetch_w<TYPE, QUANT>(o, w, row0, end, 0);
+    fetch_x<TYPE>(tx, x, s, 0, units);
+    put_w<TYPE, QUANT>(tw, o[0], 0);
+    put_w<TYPE, QUANT>(tw, o[1], 1);
+    if (steps > 1)
+        fetch_w<TYPE, QUANT>(o, w, row0, end, 1);
+    for (int step = 0; step < steps; step++) {
+        uint4 *ax = tx + step % 2 * STAGE, *aw = tw + step % 2 * STAGE;
+        uint4 *bx = tx + (step + 1) % 2 * STAGE, *bw = tw + (step + 1) % 2 * STAGE;
+        bool more = step + 1 < steps;
+        copies_wait<0>();
+        __syncthreads(); /* this step is in place, and nobody reads the one before it any more */
+        if (more)
+            fetch_x<TYPE>(bx, x, s, step + 1, units);
+        multiply(acc, ax, aw, t, r, 0);
+        if (more)
+            put_w<TYPE, QUANT>(bw, o[0], 0);
+        multiply(acc, ax, aw, t, r, 1);
+        if (more)
+            put_w<TYPE, QUANT>(bw, o[1], 1);
+        multiply(acc, ax, aw, t, r, 2);
+        if (step + 2 < steps)
+            fetch_w<TYPE, QUANT>(o, w, row0, end, step + 2);
+        multiply(acc, ax, aw, t, r, 3);
+    }
+#pragma unroll
+    for (int a = 0; a < 4; a++)
+#pragma unroll
+        for (int b = 0; b < 8; b++)
+            store(m.y[i], w.n_out, acc[a][b], s, s.t0 + t + 16 * a + lane / 4,
+                  col0 + r + 8 * b + lane % 4 * 2);
+}
+
+template <uint32_t TYPE, bool QUANT> static void launch(struct cu *c, struct many *m, const struct spans *s)
+{
+    const int shared = 4 * STAGE * (int)sizeof(uint4);
+    auto kernel = tiled<TYPE, QUANT>;
+    unsigned blocks = share_out(m, TILE);
+    cu_ok(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
+          "shared memory");
+    cu_launch(c, "tiled", kernel, dim3(most_tiles(*s, TILE), blocks), THREADS, shared, *m,
+              cu_halves(c, s->T, m->w[0].n_in), *s);
+}
+
+void cu_tiled(struct cu *c, struct many *m, const struct spans *s)
+{
+    switch (m->w[0].type) {
+#define QUANT_CASE(t)                                                                                        \
+    case t:                                                                                                  \
+        launch<t, true>(c, m, s);                                                                            \
+        break;
+#define FLOAT_CASE(t)                                                                                        \
+    case t: launch<t, false>(c, m, s); break;
+        CU_QUANT_TYPES(QUANT_CASE)
+        CU_FLOAT_TYPES(FLOAT_CASE)
+    }
+}
