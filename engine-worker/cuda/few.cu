@@ -1,10 +1,11 @@
 #include "halves.cuh"
+#include "lumps.cuh"
 #include "many.cuh"
 #include "mma.cuh"
 
-/* Few rows: what a step costs is reading the weights, once. A block takes 16 rows of W, its warps take 256 values of them in turn;
- * lane 4 g + i holds piece i of every four of rows g and g + 8, in 16-byte loads, and opens it right into the operands of the
- * tensor cores. Which token is in which column changes nothing for the others. */
+/* Few rows: what a step costs is reading the weights, once. A block takes 16 rows of W after another, its warps 256 values of them in
+ * turn; lane 4 g + i holds a lump (lumps.cuh) of rows g and g + 8 and opens it right into the operands of the tensor cores, while the
+ * next one is on its way. Which token is in which column changes nothing for the others. */
 
 static_assert(CU_FEW_ROWS == 4 * CU_FEW_TILE, "launch_type has a kernel for each");
 
@@ -12,90 +13,71 @@ static_assert(CU_FEW_ROWS == 4 * CU_FEW_TILE, "launch_type has a kernel for each
 #define MOST_WARPS 8
 #define STEP       8 /* pieces of a row that a warp takes at a time */
 
-/* One word of four codes of a group as weights: values 0 and 2, then 1 and 3. */
-template <uint32_t TYPE>
-static __device__ __forceinline__ void open_word(uint32_t *to, int word, __half2 d, __half2 m)
-{
-    constexpr uint32_t flip = TYPE == GT_Q8_0 ? 0x80808080u : 0;
-    const __half2 zero = __float2half2_rn(TYPE == GT_Q8_0 ? 1152.0f : 1024.0f); /* 1024 + code is a half */
-    uint32_t w = (uint32_t)word ^ flip, even = __byte_perm(w, 0x64646464u, 0x4240),
-             odd = __byte_perm(w, 0x64646464u, 0x4341);
-    __half2 a = __hfma2(__hsub2(*(const __half2 *)&even, zero), d, m);
-    __half2 b = __hfma2(__hsub2(*(const __half2 *)&odd, zero), d, m);
-    to[0] = *(const uint32_t *)&a;
-    to[1] = *(const uint32_t *)&b;
-}
-
-/* 2 * 16 values of rows g and g + 8 times TILES * CU_FEW_TILE tokens. */
+/* One group of a lump: 16 values of each lane, of rows g and g + 8, times TILES * 8 tokens. */
 template <uint32_t TYPE, int TILES>
-static __device__ __forceinline__ void multiply(float (*sum)[4], const struct piece *o,
-                                                const struct halves &x, const struct span &s)
+static __device__ __forceinline__ void
+multiply_group(float (*sum)[4], const struct lump<TYPE> &o, int u, int g, const __half2 *d, const __half2 *m,
+               const __half *unit, const struct halves &x, int token, int t1)
 {
-    int token = s.t0 + (threadIdx.x % 32) / 4;
+    __half2 less[2];
+    uint32_t least[4];
+    if constexpr (lump<TYPE>::LEAST) {
+        less[0] = __hmul2(d[0], __float2half2_rn(-lump<TYPE>::zero(g)));
+        less[1] = __hmul2(d[1], __float2half2_rn(-lump<TYPE>::zero(g)));
+        least[0] = least[2] = bits_of(m[0]);
+        least[1] = least[3] = bits_of(m[1]);
+    }
 #pragma unroll
-    for (int g = 0; g < 2; g++) {
-        const __half *unit = x.x + ((int64_t)(o[0].at[g] / 8) * x.T + token) * 8;
-        __half2 d[2], m[2];
+    for (int half = 0; half < 2; half++) {
+        uint32_t a[2][4]; /* of its two words */
 #pragma unroll
-        for (int r = 0; r < 2; r++) {
-            d[r] = __float2half2_rn(o[r].d[g] * HALF_SCALE);
-            m[r] = __float2half2_rn(o[r].m[g] * HALF_SCALE);
-        }
+        for (int w = 0; w < 2; w++)
 #pragma unroll
-        for (int half = 0; half < 2; half++) {
-            uint32_t a[2][4]; /* of its two words */
+            for (int r = 0; r < 2; r++) {
+                uint32_t v[2];
+                o.word(r, u, g, 2 * half + w, &v[0], &v[1]);
 #pragma unroll
-            for (int w = 0; w < 2; w++)
+                for (int k = 0; k < 2; k++)
+                    if constexpr (lump<TYPE>::LEAST)
+                        a[w][r + 2 * k] = bits_of(__hfma2(as_half2(v[k]), d[r], less[r]));
+                    else
+                        a[w][r + 2 * k] = bits_of(
+                            __hmul2(__hsub2(as_half2(v[k]), __float2half2_rn(lump<TYPE>::zero(g))), d[r]));
+            }
 #pragma unroll
-                for (int r = 0; r < 2; r++) {
-                    uint32_t v[2];
-                    open_word<TYPE>(v, o[r].c[4 * g + 2 * half + w], d[r], m[r]);
-                    a[w][r] = v[0];
-                    a[w][2 + r] = v[1];
-                }
-#pragma unroll
-            for (int tile = 0; tile < TILES; tile++) {
-                uint4 v = make_uint4(0, 0, 0, 0);
-                if (token + CU_FEW_TILE * tile < s.t1)
-                    v = *(const uint4 *)(unit + ((int64_t)half * x.T + CU_FEW_TILE * tile) * 8);
-                mma_f16(sum[tile], a[0], v.x, v.y);
-                mma_f16(sum[tile], a[1], v.z, v.w);
+        for (int tile = 0; tile < TILES; tile++) {
+            uint4 v = make_uint4(0, 0, 0, 0);
+            if (token + CU_FEW_TILE * tile < t1)
+                v = *(const uint4 *)(unit + ((int64_t)half * x.T + CU_FEW_TILE * tile) * 8);
+            mma_f16(sum[tile], a[0], v.x, v.y);
+            mma_f16(sum[tile], a[1], v.z, v.w);
+            if constexpr (lump<TYPE>::LEAST) {
+                mma_f16(sum[tile], least, v.x, v.y);
+                mma_f16(sum[tile], least, v.z, v.w);
             }
         }
     }
 }
 
-/* Pieces p0 + i and p0 + 4 + i of rows g and g + 8. */
-template <uint32_t TYPE>
-static __device__ __forceinline__ void load(struct piece (*o)[2], const struct cu_weight &w,
-                                            const int64_t *row, int p0)
-{
-    int last = (int)w.n_in / 32 - 1;
-#pragma unroll
-    for (int u = 0; u < 2; u++) {
-        int p = p0 + 4 * u + threadIdx.x % 4;
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            load_piece<TYPE>(w, row[r], p < last ? p : last, o[u][r]);
-            if (p > last)
-                o[u][r].d[0] = o[u][r].d[1] = o[u][r].m[0] = o[u][r].m[1] = 0;
-        }
-    }
-}
-
-/* Sums of a warp over the 16 rows from row0 of the planes on. begin: o holds what the warp takes first. */
 template <uint32_t TYPE, int TILES>
-static __device__ __forceinline__ void inner(float (*sum)[4], struct piece (*o)[2], const struct cu_weight &w,
-                                             const int64_t *row, const struct halves &x, const struct span &s)
+static __device__ __forceinline__ void multiply(float (*sum)[4], const struct lump<TYPE> &o, int p0,
+                                                const struct halves &x, const struct span &s)
 {
-    int pieces = (int)w.n_in / 32, p0 = threadIdx.x / 32 * STEP;
-    while (p0 < pieces) {
-        multiply<TYPE, TILES>(sum, o[0], x, s);
-        multiply<TYPE, TILES>(sum, o[1], x, s);
-        p0 += blockDim.x / 32 * STEP;
-        if (p0 < pieces)
-            load<TYPE>(o, w, row, p0);
-    }
+    int token = s.t0 + (threadIdx.x % 32) / 4;
+    __half2 d[2][2][2], m[2][2][2]; /* [row][piece][group] */
+    o.scales(0, d[0], m[0]);
+    o.scales(1, d[1], m[1]);
+#pragma unroll
+    for (int u = 0; u < 2; u++)
+#pragma unroll
+        for (int g = 0; g < 2; g++) {
+            __half2 dg[2] = {d[0][u][g], d[1][u][g]}, mg[2] = {m[0][u][g], m[1][u][g]};
+            int at = lump<TYPE>::at(p0, u, g);
+            if (at >= (int)x.n) /* behind the row's end, where weights are zeros */
+                at = 0;
+            multiply_group<TYPE, TILES>(sum, o, u, g, dg, mg, x.x + ((int64_t)(at / 8) * x.T + token) * 8, x,
+                                        token, s.t1);
+        }
 }
 
 static __device__ __forceinline__ void rows_of(int64_t *row, const struct cu_weight &w, int64_t row0, int e)
@@ -127,37 +109,75 @@ static __device__ __forceinline__ float total(const float (*part)[TILES * CU_FEW
     return s;
 }
 
+/* Where a warp is: 16 rows of a weight, and the piece that comes next. */
+struct place {
+    int group; /* of rows, of all weights of the launch */
+    int p;
+};
+
+template <uint32_t TYPE>
+static __device__ __forceinline__ void load(struct lump<TYPE> &o, const struct many &m,
+                                            const struct place &at, int e)
+{
+    int i = weight_of(m, at.group);
+    int64_t row[2];
+    rows_of(row, m.w[i], (int64_t)(at.group - m.first[i]) * ROWS, e);
+    o.load(m.w[i], row, at.p);
+}
+
+/* Sums of a warp over one group of rows; o holds its first lump and then that of the group `next`, if there is one. */
 template <uint32_t TYPE, int TILES>
-__global__ void __launch_bounds__(32 * MOST_WARPS, TILES == 1 ? 3 : 1)
+static __device__ __forceinline__ void inner(float (*sum)[4], struct lump<TYPE> &o, const struct many &m,
+                                             int group, int next, int groups, int e, const struct halves &x,
+                                             const struct span &s)
+{
+    int pieces = (int)x.n / 32, first = threadIdx.x / 32 * STEP, step = (int)blockDim.x / 32 * STEP;
+#pragma unroll
+    for (int tile = 0; tile < TILES; tile++)
+        sum[tile][0] = sum[tile][1] = sum[tile][2] = sum[tile][3] = 0;
+    for (int p = first; p < pieces; p += step) {
+        struct lump<TYPE> ahead;
+        struct place to = p + step < pieces ? place{group, p + step} : place{next, first};
+        bool more = to.group < groups;
+        if (more)
+            load<TYPE>(ahead, m, to, e);
+        multiply<TYPE, TILES>(sum, o, p, x, s);
+        if (more)
+            o = ahead;
+    }
+}
+
+template <uint32_t TYPE, int TILES>
+__global__ void __launch_bounds__(32 * MOST_WARPS, 2)
     few(const __grid_constant__ struct many m, const struct halves x,
         const __grid_constant__ struct spans all)
 {
     __shared__ float part[MOST_WARPS][TILES * CU_FEW_TILE][ROWS + 1];
-    int i = weight_of(m, blockIdx.x);
-    const struct cu_weight &w = m.w[i];
-    int64_t row0 = (int64_t)((int)blockIdx.x - m.first[i]) * ROWS, row[2];
-    struct piece o[2][2];
-    struct span s;
-    if (!all.first) { /* what is read first is on its way before the kernel ahead has ended */
-        rows_of(row, w, row0, 0);
-        load<TYPE>(o, w, row, threadIdx.x / 32 * STEP);
-    }
+    struct place at = {(int)blockIdx.x, (int)threadIdx.x / 32 * STEP};
+    int groups = m.first[m.n];
+    bool works = at.p < (int)x.n / 32;
+    struct lump<TYPE> o;
+    if (!all.first && works) /* what is read first is on its way before the kernel ahead has ended */
+        load<TYPE>(o, m, at, 0);
     cu_wait();
-    s = span_of(all, blockIdx.y, TILES * CU_FEW_TILE);
+    const struct span s = span_of(all, blockIdx.y, TILES * CU_FEW_TILE);
     if (s.t0 >= s.t1)
         return;
-    if (all.first) {
-        rows_of(row, w, row0, s.e);
-        load<TYPE>(o, w, row, threadIdx.x / 32 * STEP);
-    }
-    float sum[TILES][4] = {};
-    inner<TYPE, TILES>(sum, o, w, row, x, s);
-    put<TILES>(part[threadIdx.x / 32], sum);
-    __syncthreads();
-    for (int k = threadIdx.x; k < TILES * CU_FEW_TILE * ROWS; k += blockDim.x) {
-        int t = k / ROWS, r = k % ROWS;
-        if (s.t0 + t < s.t1 && row0 + r < w.n_out)
-            m.y[i][(s.t0 + t) * w.n_out + row0 + r] = total<TILES>(part, t, r);
+    if (all.first && works)
+        load<TYPE>(o, m, at, s.e);
+    for (int group = at.group; group < groups; group += gridDim.x) {
+        float sum[TILES][4];
+        inner<TYPE, TILES>(sum, o, m, group, group + gridDim.x, groups, s.e, x, s);
+        put<TILES>(part[threadIdx.x / 32], sum);
+        __syncthreads();
+        int i = weight_of(m, group);
+        int64_t row0 = (int64_t)(group - m.first[i]) * ROWS, n_out = m.w[i].n_out;
+        for (int k = threadIdx.x; k < TILES * CU_FEW_TILE * ROWS; k += blockDim.x) {
+            int t = k / ROWS, r = k % ROWS;
+            if (s.t0 + t < s.t1 && row0 + r < n_out)
+                m.y[i][(s.t0 + t) * n_out + row0 + r] = total<TILES>(part, t, r);
+        }
+        __syncthreads();
     }
 }
 
@@ -170,57 +190,66 @@ static __device__ __forceinline__ float gelu(float v)
     return 0.5f * v * (1 + tanhf(0.79788456f * v * (1 + 0.044715f * v * v)));
 }
 
-/* Both weights of a gated feed-forward part: y[0] = act(gate) * up, and its halves. */
+/* Both weights of a gated feed-forward part: y[0] = act(gate) * up, and its halves. Groups of gate rows come before those of up. */
 template <uint32_t TYPE, int TILES>
-__global__ void __launch_bounds__(32 * MOST_WARPS, TILES == 1 ? 3 : 1)
+__global__ void __launch_bounds__(32 * MOST_WARPS, 2)
     few_gated(const __grid_constant__ struct many m, const struct halves x,
               const __grid_constant__ struct spans all, const struct halves left, bool use_gelu)
 {
     __shared__ float part[2][MOST_WARPS][TILES * CU_FEW_TILE][ROWS + 1];
-    const struct cu_weight &gate = m.w[0], &up = m.w[1];
-    int64_t row0 = (int64_t)blockIdx.x * ROWS, row[2];
-    int p0 = threadIdx.x / 32 * STEP;
-    struct piece o[2][2];
-    rows_of(row, gate, row0, 0);
-    load<TYPE>(o, gate, row, p0);
+    struct place at = {(int)blockIdx.x, (int)threadIdx.x / 32 * STEP};
+    int half = m.first[1], groups = m.first[2], n_out = (int)m.w[0].n_out;
+    struct lump<TYPE> o;
+    if (at.p < (int)x.n / 32)
+        load<TYPE>(o, m, at, 0);
     cu_wait();
     const struct span s = span_of(all, 0, TILES * CU_FEW_TILE);
-    float sum[TILES][4] = {};
-    inner<TYPE, TILES>(sum, o, gate, row, x, s);
-    put<TILES>(part[0][threadIdx.x / 32], sum);
-    load<TYPE>(o, up, row, p0);
-#pragma unroll
-    for (int tile = 0; tile < TILES; tile++)
-        sum[tile][0] = sum[tile][1] = sum[tile][2] = sum[tile][3] = 0;
-    inner<TYPE, TILES>(sum, o, up, row, x, s);
-    put<TILES>(part[1][threadIdx.x / 32], sum);
-    __syncthreads();
-    for (int k = threadIdx.x; k < TILES * CU_FEW_TILE * ROWS; k += blockDim.x) {
-        int t = k / ROWS, r = k % ROWS;
-        if (s.t0 + t >= s.t1 || row0 + r >= gate.n_out)
-            continue;
-        float g = total<TILES>(part[0], t, r);
-        float v = (use_gelu ? gelu(g) : silu(g)) * total<TILES>(part[1], t, r);
-        m.y[0][t * gate.n_out + row0 + r] = v;
-        left.x[half_at(left, (uint32_t)t, (uint32_t)(row0 + r))] = __float2half_rn(v * (1 / HALF_SCALE));
+    for (int group = at.group; group < half; group += gridDim.x) {
+        int next = group + gridDim.x < half ? group + gridDim.x : groups;
+#pragma unroll 1
+        for (int which = 0; which < 2; which++) {
+            float sum[TILES][4];
+            inner<TYPE, TILES>(sum, o, m, which ? half + group : group, which ? next : half + group, groups,
+                               0, x, s);
+            put<TILES>(part[which][threadIdx.x / 32], sum);
+        }
+        __syncthreads();
+        for (int k = threadIdx.x; k < TILES * CU_FEW_TILE * ROWS; k += blockDim.x) {
+            int t = k / ROWS, row = group * ROWS + k % ROWS;
+            if (s.t0 + t >= s.t1 || row >= n_out)
+                continue;
+            float g = total<TILES>(part[0], t, k % ROWS);
+            float v = (use_gelu ? gelu(g) : silu(g)) * total<TILES>(part[1], t, k % ROWS);
+            m.y[0][(int64_t)t * n_out + row] = v;
+            left.x[half_at(left, (uint32_t)t, (uint32_t)row)] = __float2half_rn(v * (1 / HALF_SCALE));
+        }
+        __syncthreads();
     }
 }
 
 /* ---- which of them ---- */
+
+/* Blocks that run at once, each of them taking as many groups as the others. */
+static unsigned even(const struct cu *c, unsigned groups, unsigned threads)
+{
+    unsigned at_once = 512 / threads * (unsigned)c->multiprocessors,
+             rounds = (groups + at_once - 1) / at_once;
+    return (groups + rounds - 1) / rounds;
+}
 
 template <uint32_t TYPE, int TILES>
 static void launch(struct cu *c, struct many *m, const struct spans *s, enum gate_act act)
 {
     int64_t n_in = m->w[0].n_in, n_out = m->w[0].n_out;
     struct halves x = cu_halves(c, s->T, n_in), left = {c->xg, (uint32_t)s->T, (uint32_t)n_out};
-    /* Short rows leave nothing to do for more warps. The choice is the weight's, so that it is not a neighbour's. */
-    unsigned threads = n_in <= 4 * STEP * 32 ? 128 : 32 * MOST_WARPS;
+    /* Long rows are work for more warps. The choice is the weight's, so that it is not a neighbour's. */
+    unsigned threads = n_in <= 8192 ? 128 : 256, groups = share_out(m, ROWS);
     if (act == GATE_NONE) {
-        dim3 grid(share_out(m, ROWS), most_tiles(*s, TILES * CU_FEW_TILE));
+        dim3 grid(s->first ? groups : even(c, groups, threads), most_tiles(*s, TILES * CU_FEW_TILE));
         cu_launch(c, "few", few<TYPE, TILES>, grid, threads, 0, *m, x, *s);
     } else {
-        cu_launch(c, "few_gated", few_gated<TYPE, TILES>, dim3(cu_blocks(n_out, ROWS)), threads, 0, *m, x, *s,
-                  left, act == GATE_GELU);
+        cu_launch(c, "few_gated", few_gated<TYPE, TILES>, dim3(even(c, groups / 2, threads)), threads, 0, *m,
+                  x, *s, left, act == GATE_GELU);
     }
 }
 

@@ -4,8 +4,8 @@
  * and 1 and 3 (blocks.cuh), and the order of an inner product is free as long as both sides have the same one. Units lie as
  * [n / 8][T]: those of eight or more tokens at the same place are neighbours.
  *
- * Values are divided by 64 and weights are multiplied by it, so that what models have in their activations (a few million at most)
- * and scales of very small weights both lie well inside f16. What is beyond becomes infinite, and is seen in the result.
+ * Values are divided by 16 and weights are multiplied by it, so that what models have in their activations (a million at most) and
+ * scales of very small weights both lie well inside f16. What is beyond becomes infinite, and is seen in the result.
  *
  * Whoever writes rows can leave their halves, too; struct cu then knows (left) and the matmul need not make them. */
 #ifndef HALVES_CUH
@@ -13,7 +13,16 @@
 
 #include "cu_priv.cuh"
 
-#define HALF_SCALE 64.0f
+#define HALF_SCALE 16.0f
+
+static __device__ __forceinline__ __half2 as_half2(uint32_t v)
+{
+    return *(const __half2 *)&v;
+}
+static __device__ __forceinline__ uint32_t bits_of(__half2 v)
+{
+    return *(const uint32_t *)&v;
+}
 
 struct halves {
     __half *x; /* [n rounded up to 16, / 8][T][8] */

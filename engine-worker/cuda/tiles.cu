@@ -43,21 +43,18 @@ template <uint32_t TYPE> struct opened<TYPE, true> {
     }
     __device__ __forceinline__ uint4 unit(int g, int half) const
     {
-        float d = o.d[g] * HALF_SCALE, m = o.m[g] * HALF_SCALE;
+        constexpr uint32_t flip = TYPE == GT_Q8_0 ? 0x80808080u : 0;
+        const __half2 zero =
+            __float2half2_rn(TYPE == GT_Q8_0 ? 1152.0f : 1024.0f); /* 1024 + code is a half */
+        __half2 d = __float2half2_rn(o.d[g] * HALF_SCALE), m = __float2half2_rn(o.m[g] * HALF_SCALE);
         uint32_t v[4];
 #pragma unroll
         for (int w = 0; w < 2; w++) {
-            int word = o.c[4 * g + 2 * half + w];
-            float f[4];
-#pragma unroll
-            for (int k = 0; k < 4; k++) { /* 2^23 + code is a float */
-                uint32_t bits =
-                    __byte_perm(TYPE == GT_Q8_0 ? word ^ 0x80808080 : word, 0x4b000000, 0x7440 + k);
-                f[k] = fmaf(__uint_as_float(bits) - (TYPE == GT_Q8_0 ? 8388736.0f : 8388608.0f), d, m);
-            }
-            __half2 a = __floats2half2_rn(f[0], f[2]), b = __floats2half2_rn(f[1], f[3]);
-            v[2 * w] = *(const uint32_t *)&a;
-            v[2 * w + 1] = *(const uint32_t *)&b;
+            uint32_t word = (uint32_t)o.c[4 * g + 2 * half + w] ^ flip;
+            v[2 * w] =
+                bits_of(__hfma2(__hsub2(as_half2(__byte_perm(word, 0x64646464u, 0x4240)), zero), d, m));
+            v[2 * w + 1] =
+                bits_of(__hfma2(__hsub2(as_half2(__byte_perm(word, 0x64646464u, 0x4341)), zero), d, m));
         }
         return make_uint4(v[0], v[1], v[2], v[3]);
     }
