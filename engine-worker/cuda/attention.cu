@@ -81,17 +81,15 @@ __global__ void __launch_bounds__(THREADS) merge(float *out, struct shares s, in
     total = cu_warp_sum(total);
     for (int col = lane * 4; col < dv; col += 128) {
         float4 v = {0, 0, 0, 0};
-#pragma unroll 4
-        for (int i = warp; i < s.n; i += WARPS) {
+#pragma unroll 8
+        for (int i = warp; i < s.n; i += WARPS) { /* no branch, so that many loads are on their way */
             float2 here = state[i];
-            if (here.y == 0)
-                continue;
-            float w = share_weight(here.x, top);
             float4 x = *(const float4 *)(from + (int64_t)i * dv + col);
-            v.x += w * x.x;
-            v.y += w * x.y;
-            v.z += w * x.z;
-            v.w += w * x.w;
+            float w = here.y == 0 ? 0 : share_weight(here.x, top);
+            v.x += w == 0 ? 0 : w * x.x; /* what an empty share has not written may be anything */
+            v.y += w == 0 ? 0 : w * x.y;
+            v.z += w == 0 ? 0 : w * x.z;
+            v.w += w == 0 ? 0 : w * x.w;
         }
         part[warp][col / 4] = v;
     }
@@ -100,7 +98,7 @@ __global__ void __launch_bounds__(THREADS) merge(float *out, struct shares s, in
         float v = 0;
         for (int w = 0; w < WARPS; w++)
             v += ((const float *)part[w])[i];
-        v /= total;
+        v = __fdividef(v, total);
         out[(int64_t)blockIdx.x * dv + i] = v;
         if constexpr (LEAVE)
             leave_half(left, (int64_t)blockIdx.x * dv + i, v);
@@ -286,7 +284,7 @@ __global__ void __launch_bounds__(THREADS)
                 to.state[(vector + v) * to.n + share] = make_float2(top, total);
             continue;
         }
-        x /= total;
+        x = __fdividef(x, total);
         out[vector * DV + i] = x;
         if (s.leave)
             leave_half(left, vector * DV + i, x);

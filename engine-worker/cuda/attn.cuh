@@ -32,10 +32,15 @@ static __device__ __forceinline__ uint32_t pack(float x, float y)
 template <int D, int N, int LANES>
 static __device__ __forceinline__ void fetch_rows(__half *to, const uint16_t *from, int lane, int low, int n)
 {
+    constexpr int ROW = D / 8, ALL = N * ROW;
 #pragma unroll
-    for (int i = lane; i < N * (D / 8); i += LANES) {
-        int r = i / (D / 8);
-        copy16(to + r * (D + 8) + i % (D / 8) * 8, from + i * 8, (unsigned)(r - low) < (unsigned)n);
+    for (int j = 0; j < (ALL + LANES - 1) / LANES; j++) {
+        int i = j * LANES + lane;
+        /* where rows begin at the same lanes each time, all addresses are one and a constant */
+        int r = LANES % ROW == 0 ? lane / ROW + j * (LANES / ROW) : i / ROW;
+        int at = LANES % ROW == 0 ? lane % ROW : i % ROW;
+        if (ALL % LANES == 0 || i < ALL)
+            copy16(to + r * (D + 8) + at * 8, from + i * 8, (unsigned)(r - low) < (unsigned)n);
     }
 }
 
@@ -157,7 +162,8 @@ static __device__ __forceinline__ void online_softmax(float (&s)[NT][4], float (
         top = fmaxf(top, __shfl_xor_sync(~0u, top, 1));
         top = fmaxf(top, __shfl_xor_sync(~0u, top, 2));
         float from = top == -INFINITY ? 0 : top * LOG2E; /* nothing seen so far: all weights are 0 */
-        old[h] = max[h] == top ? 1 : exp2_fast((max[h] - top) * LOG2E);
+        float less = exp2_fast((max[h] - top) * LOG2E);
+        old[h] = max[h] == top ? 1 : less;
 #pragma unroll
         for (int j = 0; j < NT; j++)
 #pragma unroll
@@ -185,7 +191,8 @@ static __device__ __forceinline__ float vector_sum(float v)
 /* What remains of a share when results with the largest score `max` are brought to `top`. */
 static __device__ __forceinline__ float share_weight(float max, float top)
 {
-    return max == -INFINITY ? 0 : max == top ? 1 : exp2_fast((max - top) * LOG2E);
+    float less = exp2_fast((max - top) * LOG2E);
+    return max == -INFINITY ? 0 : max == top ? 1 : less;
 }
 
 /* Results of shares of the keys, for vector t * n_head + head and share i at (vector * n + i): the largest score and the sum of

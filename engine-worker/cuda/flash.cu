@@ -135,15 +135,19 @@ __global__ void __launch_bounds__(THREADS, 2)
 #pragma unroll
     for (int m = 0; m < M; m++)
 #pragma unroll
+        for (int h = 0; h < 2; h++)
+            sum[m][h] = vector_sum(sum[m][h]);
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
         for (int h = 0; h < 2; h++) {
-            float total = vector_sum(sum[m][h]);
             int64_t v = vector(v0 + 16 * m + 8 * h), at = v * to.n + blockIdx.z;
             if (v < 0)
                 continue;
             float *row = to.n > 1 ? to.out + at * D : out + v * D;
-            float by = to.n > 1 ? 1 : 1 / total;
+            float by = to.n > 1 ? 1 : __fdividef(1, sum[m][h]);
             if (to.n > 1 && lane % 4 == 0)
-                to.state[at] = make_float2(max[m][h], total);
+                to.state[at] = make_float2(max[m][h], sum[m][h]);
 #pragma unroll
             for (int j = 0; j < D / 8; j++)
                 *(float2 *)(row + j * 8 + lane % 4 * 2) =
