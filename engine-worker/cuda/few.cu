@@ -12,12 +12,20 @@ static_assert(CU_FEW_ROWS == 4 * CU_FEW_TILE, "launch_type has a kernel for each
 #define ROWS       16
 #define MOST_WARPS 8
 #define STEP       8 /* pieces of a row that a warp takes at a time */
+#ifndef FEW_AHEAD
+#define FEW_AHEAD 1
+#endif
+#ifndef FEW_BLOCKS
+#define FEW_BLOCKS 2
+#endif
+/* Sums that a warp makes side by side: a product waits long for the one before it. */
+template <int TILES> constexpr int SUMS = TILES == 1 ? 4 : 2;
 
 /* One group of a lump: 16 values of each lane, of rows g and g + 8, times TILES * 8 tokens. */
 template <uint32_t TYPE, int TILES>
 static __device__ __forceinline__ void
-multiply_group(float (*sum)[4], const struct lump<TYPE> &o, int u, int g, const __half2 *d, const __half2 *m,
-               const __half *unit, const struct halves &x, int token, int t1)
+multiply_group(float (*sum)[TILES][4], const struct lump<TYPE> &o, int u, int g, const __half2 *d,
+               const __half2 *m, const __half *unit, const struct halves &x, int token, int t1)
 {
     __half2 less[2];
     uint32_t least[4];
@@ -49,18 +57,19 @@ multiply_group(float (*sum)[4], const struct lump<TYPE> &o, int u, int g, const 
             uint4 v = make_uint4(0, 0, 0, 0);
             if (token + CU_FEW_TILE * tile < t1)
                 v = *(const uint4 *)(unit + ((int64_t)half * x.T + CU_FEW_TILE * tile) * 8);
-            mma_f16(sum[tile], a[0], v.x, v.y);
-            mma_f16(sum[tile], a[1], v.z, v.w);
+            constexpr int N = SUMS<TILES>;
+            mma_f16(sum[0][tile], a[0], v.x, v.y);
+            mma_f16(sum[N / 2 - 1][tile], a[1], v.z, v.w);
             if constexpr (lump<TYPE>::LEAST) {
-                mma_f16(sum[tile], least, v.x, v.y);
-                mma_f16(sum[tile], least, v.z, v.w);
+                mma_f16(sum[N / 2][tile], least, v.x, v.y);
+                mma_f16(sum[N - 1][tile], least, v.z, v.w);
             }
         }
     }
 }
 
 template <uint32_t TYPE, int TILES>
-static __device__ __forceinline__ void multiply(float (*sum)[4], const struct lump<TYPE> &o, int p0,
+static __device__ __forceinline__ void multiply(float (*sum)[TILES][4], const struct lump<TYPE> &o, int p0,
                                                 const struct halves &x, const struct span &s)
 {
     int token = s.t0 + (threadIdx.x % 32) / 4;
@@ -127,28 +136,41 @@ static __device__ __forceinline__ void load(struct lump<TYPE> &o, const struct m
 
 /* Sums of a warp over one group of rows; o holds its first lump and then that of the group `next`, if there is one. */
 template <uint32_t TYPE, int TILES>
-static __device__ __forceinline__ void inner(float (*sum)[4], struct lump<TYPE> &o, const struct many &m,
+static __device__ __forceinline__ void inner(float (*out)[4], struct lump<TYPE> &o, const struct many &m,
                                              int group, int next, int groups, int e, const struct halves &x,
                                              const struct span &s)
 {
     int pieces = (int)x.n / 32, first = threadIdx.x / 32 * STEP, step = (int)blockDim.x / 32 * STEP;
-#pragma unroll
-    for (int tile = 0; tile < TILES; tile++)
-        sum[tile][0] = sum[tile][1] = sum[tile][2] = sum[tile][3] = 0;
+    float sum[SUMS<TILES>][TILES][4] = {};
     for (int p = first; p < pieces; p += step) {
-        struct lump<TYPE> ahead;
         struct place to = p + step < pieces ? place{group, p + step} : place{next, first};
         bool more = to.group < groups;
+#if FEW_AHEAD
+        struct lump<TYPE> ahead;
         if (more)
             load<TYPE>(ahead, m, to, e);
         multiply<TYPE, TILES>(sum, o, p, x, s);
         if (more)
             o = ahead;
+#else
+        multiply<TYPE, TILES>(sum, o, p, x, s);
+        if (more)
+            load<TYPE>(o, m, to, e);
+#endif
     }
+#pragma unroll
+    for (int tile = 0; tile < TILES; tile++)
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            out[tile][k] = sum[0][tile][k];
+#pragma unroll
+            for (int i = 1; i < SUMS<TILES>; i++)
+                out[tile][k] += sum[i][tile][k];
+        }
 }
 
 template <uint32_t TYPE, int TILES>
-__global__ void __launch_bounds__(32 * MOST_WARPS, 2)
+__global__ void __launch_bounds__(32 * MOST_WARPS, TILES == 1 ? FEW_BLOCKS : 2)
     few(const __grid_constant__ struct many m, const struct halves x,
         const __grid_constant__ struct spans all)
 {
@@ -192,7 +214,7 @@ static __device__ __forceinline__ float gelu(float v)
 
 /* Both weights of a gated feed-forward part: y[0] = act(gate) * up, and its halves. Groups of gate rows come before those of up. */
 template <uint32_t TYPE, int TILES>
-__global__ void __launch_bounds__(32 * MOST_WARPS, 2)
+__global__ void __launch_bounds__(32 * MOST_WARPS, TILES == 1 ? FEW_BLOCKS : 2)
     few_gated(const __grid_constant__ struct many m, const struct halves x,
               const __grid_constant__ struct spans all, const struct halves left, bool use_gelu)
 {
@@ -232,7 +254,7 @@ __global__ void __launch_bounds__(32 * MOST_WARPS, 2)
 /* Blocks that run at once, each of them taking as many groups as the others. */
 static unsigned even(const struct cu *c, unsigned groups, unsigned threads)
 {
-    unsigned at_once = 512 / threads * (unsigned)c->multiprocessors,
+    unsigned at_once = FEW_BLOCKS * 32 * MOST_WARPS / threads * (unsigned)c->multiprocessors,
              rounds = (groups + at_once - 1) / at_once;
     return (groups + rounds - 1) / rounds;
 }
@@ -242,8 +264,8 @@ static void launch(struct cu *c, struct many *m, const struct spans *s, enum gat
 {
     int64_t n_in = m->w[0].n_in, n_out = m->w[0].n_out;
     struct halves x = cu_halves(c, s->T, n_in), left = {c->xg, (uint32_t)s->T, (uint32_t)n_out};
-    /* Long rows are work for more warps. The choice is the weight's, so that it is not a neighbour's. */
-    unsigned threads = n_in <= 8192 ? 128 : 256, groups = share_out(m, ROWS);
+    /* Short rows leave nothing to do for more warps. The choice is the weight's, so that it is not a neighbour's. */
+    unsigned threads = n_in <= 4 * STEP * 32 ? 128 : 32 * MOST_WARPS, groups = share_out(m, ROWS);
     if (act == GATE_NONE) {
         dim3 grid(s->first ? groups : even(c, groups, threads), most_tiles(*s, TILES * CU_FEW_TILE));
         cu_launch(c, "few", few<TYPE, TILES>, grid, threads, 0, *m, x, *s);

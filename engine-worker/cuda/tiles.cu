@@ -2,14 +2,18 @@
 #include "many.cuh"
 #include "mma.cuh"
 
-/* Many rows: tensor cores. A block computes 128 rows of x times 128 rows of W, each of its four warps 64 times 64, 64 values of the
+/* Many rows: tensor cores. A block computes 128 rows of x times 128 rows of W, each of its warps 64 times WARP_R, 64 values of the
  * inner dimension at a time. Weights are opened into shared memory; while one step is multiplied the next one's activations
  * are on their way there, and its weights in registers. */
 
-#define TILE    128 /* rows of x; rows of W */
-#define UNITS   8   /* units of eight values in a step */
-#define THREADS 128
-#define STAGE   (TILE * UNITS) /* units of one operand of a step */
+#define TILE  128 /* rows of x; rows of W */
+#define UNITS 8   /* units of eight values in a step */
+#ifndef WARP_R
+#define WARP_R 32 /* rows of W that a warp multiplies */
+#endif
+#define THREADS (64 * (TILE / WARP_R))
+#define PIECES  (2 * TILE / THREADS) /* that a thread opens in a step */
+#define STAGE   (TILE * UNITS)       /* units of one operand of a step */
 
 /* Group q of 16 values in step s: types whose pieces lie apart bring steps that do, too. */
 template <uint32_t TYPE> static __device__ __forceinline__ int group_at(int s, int q)
@@ -22,10 +26,17 @@ template <uint32_t TYPE> static __device__ __forceinline__ constexpr int group_o
     return TYPE == GT_Q4_K || TYPE == GT_Q5_K || TYPE == GT_Q6_K ? e + 2 * g : 2 * e + g;
 }
 
-/* Rows of eight units, which rotate from row to row so that the units of a column lie in different banks. */
+/* Rows of eight units, which change places from row to row so that the units of a column lie in different banks. */
 static __device__ __forceinline__ uint4 *unit_at(uint4 *tile, int row, int unit)
 {
     return tile + row * UNITS + (unit ^ (row & 7));
+}
+/* The same for weights: two threads write units of one row, and eight threads all banks. */
+template <uint32_t TYPE> static __device__ __forceinline__ uint4 *weight_unit(uint4 *tile, int row, int unit)
+{
+    if (group_of<TYPE>(1, 0) == 2)
+        return unit_at(tile, row, unit);
+    return tile + row * UNITS + (unit ^ ((row & 1) | (row & 2) << 1 | (row & 4) >> 1));
 }
 
 /* 32 weights as halves, and how they come to be. */
@@ -84,14 +95,14 @@ template <uint32_t TYPE> struct opened<TYPE, false> {
     }
 };
 
-/* A thread opens pieces e of rows r and r + 64 of the tile. */
+/* A thread opens one of the two pieces of every THREADS / 2 th row of the tile. */
 template <uint32_t TYPE, bool QUANT>
 static __device__ __forceinline__ void fetch_w(struct opened<TYPE, QUANT> *o, const struct cu_weight &w,
                                                int64_t row0, int64_t end, int step)
 {
 #pragma unroll
-    for (int k = 0; k < 2; k++) {
-        int64_t row = row0 + threadIdx.x / 2 + 64 * k;
+    for (int k = 0; k < PIECES; k++) {
+        int64_t row = row0 + threadIdx.x / 2 + THREADS / 2 * k;
         o[k].fetch(w, row < end ? row : end - 1, 2 * step + threadIdx.x % 2, row < end);
     }
 }
@@ -103,27 +114,29 @@ static __device__ __forceinline__ void put_w(uint4 *tile, const struct opened<TY
     for (int g = 0; g < 2; g++)
 #pragma unroll
         for (int half = 0; half < 2; half++)
-            *unit_at(tile, threadIdx.x / 2 + 64 * k, 2 * group_of<TYPE>(threadIdx.x % 2, g) + half) =
-                o.unit(g, half);
+            *weight_unit<TYPE>(tile, threadIdx.x / 2 + THREADS / 2 * k,
+                               2 * group_of<TYPE>(threadIdx.x % 2, g) + half) = o.unit(g, half);
 }
 
 template <uint32_t TYPE>
 static __device__ __forceinline__ void fetch_x(uint4 *tile, const struct halves &x, const struct span &s,
                                                int step, int units)
 {
-    int t = threadIdx.x;
+    int t = threadIdx.x % TILE;
     bool in = s.t0 + t < s.t1;
 #pragma unroll
-    for (int u = 0; u < UNITS; u++) {
-        int at = 2 * group_at<TYPE>(step, u / 2) + u % 2;
+    for (int k = 0; k < UNITS * TILE / THREADS; k++) {
+        int u = (int)threadIdx.x / TILE + k * (THREADS / TILE), at = 2 * group_at<TYPE>(step, u / 2) + u % 2;
         bool here = in && at < units;
         copy16(unit_at(tile, t, u), x.x + (here ? ((int64_t)at * x.T + s.t0 + t) * 8 : 0), here);
     }
     copies_commit();
 }
 
-/* Sixteen values of the inner dimension: the warp's 64 rows of x from t on times 64 rows of W from r on. */
-static __device__ __forceinline__ void multiply(float (*acc)[8][4], uint4 *tx, uint4 *tw, int t, int r, int k)
+/* Sixteen values of the inner dimension: the warp's 64 rows of x from t on times WARP_R rows of W from r on. */
+template <uint32_t TYPE>
+static __device__ __forceinline__ void multiply(float (*acc)[WARP_R / 8][4], uint4 *tx, uint4 *tw, int t,
+                                                int r, int k)
 {
     int lane = threadIdx.x % 32;
     uint32_t a[4][4];
@@ -131,9 +144,10 @@ static __device__ __forceinline__ void multiply(float (*acc)[8][4], uint4 *tx, u
     for (int i = 0; i < 4; i++)
         load_matrices<false>(a[i], unit_at(tx, t + 16 * i + lane % 16, 2 * k + lane / 16));
 #pragma unroll
-    for (int j = 0; j < 4; j++) {
+    for (int j = 0; j < WARP_R / 16; j++) {
         uint32_t b[4];
-        load_matrices<false>(b, unit_at(tw, r + 16 * j + lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2));
+        load_matrices<false>(
+            b, weight_unit<TYPE>(tw, r + 16 * j + lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2));
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             mma_f16(acc[i][2 * j], a[i], b[0], b[1]);
@@ -177,13 +191,14 @@ __global__ void __launch_bounds__(THREADS, 2)
     int64_t col0 = (int64_t)((int)blockIdx.y - m.first[i]) * TILE, row0 = s.e * w.n_out + col0,
             end = (s.e + 1) * w.n_out;
     int steps = ((int)w.n_in + 63) / 64, units = ((int)w.n_in + 15) / 16 * 2, t = warp % 2 * 64,
-        r = warp / 2 * 64;
-    struct opened<TYPE, QUANT> o[2];
-    float acc[4][8][4] = {};
+        r = warp / 2 * WARP_R;
+    struct opened<TYPE, QUANT> o[PIECES];
+    float acc[4][WARP_R / 8][4] = {};
     fetch_w<TYPE, QUANT>(o, w, row0, end, 0);
     fetch_x<TYPE>(tx, x, s, 0, units);
-    put_w<TYPE, QUANT>(tw, o[0], 0);
-    put_w<TYPE, QUANT>(tw, o[1], 1);
+#pragma unroll
+    for (int k = 0; k < PIECES; k++)
+        put_w<TYPE, QUANT>(tw, o[k], k);
     if (steps > 1)
         fetch_w<TYPE, QUANT>(o, w, row0, end, 1);
     for (int step = 0; step < steps; step++) {
@@ -194,21 +209,21 @@ __global__ void __launch_bounds__(THREADS, 2)
         __syncthreads(); /* this step is in place, and nobody reads the one before it any more */
         if (more)
             fetch_x<TYPE>(bx, x, s, step + 1, units);
-        multiply(acc, ax, aw, t, r, 0);
+        multiply<TYPE>(acc, ax, aw, t, r, 0);
         if (more)
             put_w<TYPE, QUANT>(bw, o[0], 0);
-        multiply(acc, ax, aw, t, r, 1);
-        if (more)
-            put_w<TYPE, QUANT>(bw, o[1], 1);
-        multiply(acc, ax, aw, t, r, 2);
+        multiply<TYPE>(acc, ax, aw, t, r, 1);
+        if (PIECES > 1 && more)
+            put_w<TYPE, QUANT>(bw, o[PIECES - 1], PIECES - 1);
+        multiply<TYPE>(acc, ax, aw, t, r, 2);
         if (step + 2 < steps)
             fetch_w<TYPE, QUANT>(o, w, row0, end, step + 2);
-        multiply(acc, ax, aw, t, r, 3);
+        multiply<TYPE>(acc, ax, aw, t, r, 3);
     }
 #pragma unroll
     for (int a = 0; a < 4; a++)
 #pragma unroll
-        for (int b = 0; b < 8; b++)
+        for (int b = 0; b < WARP_R / 8; b++)
             store(m.y[i], w.n_out, acc[a][b], s, s.t0 + t + 16 * a + lane / 4,
                   col0 + r + 8 * b + lane % 4 * 2);
 }
