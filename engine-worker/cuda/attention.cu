@@ -115,10 +115,12 @@ void cu_merge(struct cu *c, float *out, const struct shares *s, const struct be_
 {
     dim3 vectors((unsigned)(T * a->n_head));
     if (!leaves(c, a, T)) {
-        cu_launch(c, "merge", merge<false>, vectors, THREADS, 0, out, *s, a->dv, cu_halves(c, T, (int64_t)a->n_head * a->dv));
+        cu_launch(c, "merge", merge<false>, vectors, THREADS, 0, out, *s, a->dv,
+                  cu_halves(c, T, (int64_t)a->n_head * a->dv));
         return;
     }
-    cu_launch(c, "merge", merge<true>, vectors, THREADS, 0, out, *s, a->dv, cu_halves(c, T, (int64_t)a->n_head * a->dv));
+    cu_launch(c, "merge", merge<true>, vectors, THREADS, 0, out, *s, a->dv,
+              cu_halves(c, T, (int64_t)a->n_head * a->dv));
     cu_left(c, out, T, (int64_t)a->n_head * a->dv);
 }
 

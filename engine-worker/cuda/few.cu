@@ -4,20 +4,15 @@
 #include "mma.cuh"
 
 /* Few rows: what a step costs is reading the weights, once. A block takes 16 rows of W after another, its warps 256 values of them in
- * turn; lane 4 g + i holds a lump (lumps.cuh) of rows g and g + 8 and opens it right into the operands of the tensor cores, while the
- * next one is on its way. Which token is in which column changes nothing for the others. */
+ * turn; lane 4 g + i holds a lump (lumps.cuh) of rows g and g + 8 and opens it right into the operands of the tensor cores. Which token
+ * is in which column changes nothing for the others. */
 
 static_assert(CU_FEW_ROWS == 4 * CU_FEW_TILE, "launch_type has a kernel for each");
 
 #define ROWS       16
 #define MOST_WARPS 8
+#define BLOCKS     2 /* of the most warps that run on a multiprocessor at once */
 #define STEP       8 /* pieces of a row that a warp takes at a time */
-#ifndef FEW_AHEAD
-#define FEW_AHEAD 1
-#endif
-#ifndef FEW_BLOCKS
-#define FEW_BLOCKS 2
-#endif
 /* Sums that a warp makes side by side: a product waits long for the one before it. */
 template <int TILES> constexpr int SUMS = TILES == 1 ? 4 : 2;
 
@@ -145,18 +140,9 @@ static __device__ __forceinline__ void inner(float (*out)[4], struct lump<TYPE> 
     for (int p = first; p < pieces; p += step) {
         struct place to = p + step < pieces ? place{group, p + step} : place{next, first};
         bool more = to.group < groups;
-#if FEW_AHEAD
-        struct lump<TYPE> ahead;
-        if (more)
-            load<TYPE>(ahead, m, to, e);
-        multiply<TYPE, TILES>(sum, o, p, x, s);
-        if (more)
-            o = ahead;
-#else
         multiply<TYPE, TILES>(sum, o, p, x, s);
         if (more)
             load<TYPE>(o, m, to, e);
-#endif
     }
 #pragma unroll
     for (int tile = 0; tile < TILES; tile++)
@@ -170,7 +156,7 @@ static __device__ __forceinline__ void inner(float (*out)[4], struct lump<TYPE> 
 }
 
 template <uint32_t TYPE, int TILES>
-__global__ void __launch_bounds__(32 * MOST_WARPS, TILES == 1 ? FEW_BLOCKS : 2)
+__global__ void __launch_bounds__(32 * MOST_WARPS, BLOCKS)
     few(const __grid_constant__ struct many m, const struct halves x,
         const __grid_constant__ struct spans all)
 {
@@ -214,7 +200,7 @@ static __device__ __forceinline__ float gelu(float v)
 
 /* Both weights of a gated feed-forward part: y[0] = act(gate) * up, and its halves. Groups of gate rows come before those of up. */
 template <uint32_t TYPE, int TILES>
-__global__ void __launch_bounds__(32 * MOST_WARPS, TILES == 1 ? FEW_BLOCKS : 2)
+__global__ void __launch_bounds__(32 * MOST_WARPS, BLOCKS)
     few_gated(const __grid_constant__ struct many m, const struct halves x,
               const __grid_constant__ struct spans all, const struct halves left, bool use_gelu)
 {
@@ -254,7 +240,7 @@ __global__ void __launch_bounds__(32 * MOST_WARPS, TILES == 1 ? FEW_BLOCKS : 2)
 /* Blocks that run at once, each of them taking as many groups as the others. */
 static unsigned even(const struct cu *c, unsigned groups, unsigned threads)
 {
-    unsigned at_once = FEW_BLOCKS * 32 * MOST_WARPS / threads * (unsigned)c->multiprocessors,
+    unsigned at_once = BLOCKS * 32 * MOST_WARPS / threads * (unsigned)c->multiprocessors,
              rounds = (groups + at_once - 1) / at_once;
     return (groups + rounds - 1) / rounds;
 }

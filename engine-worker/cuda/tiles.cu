@@ -6,11 +6,9 @@
  * inner dimension at a time. Weights are opened into shared memory; while one step is multiplied the next one's activations
  * are on their way there, and its weights in registers. */
 
-#define TILE  128 /* rows of x; rows of W */
-#define UNITS 8   /* units of eight values in a step */
-#ifndef WARP_R
-#define WARP_R 32 /* rows of W that a warp multiplies */
-#endif
+#define TILE    128 /* rows of x; rows of W */
+#define UNITS   8   /* units of eight values in a step */
+#define WARP_R  32  /* rows of W that a warp multiplies */
 #define THREADS (64 * (TILE / WARP_R))
 #define PIECES  (2 * TILE / THREADS) /* that a thread opens in a step */
 #define STAGE   (TILE * UNITS)       /* units of one operand of a step */

@@ -124,7 +124,8 @@ static void place(struct cu *c, const struct cu_weight *to, const struct be_weig
               staged, cuts, n);
 }
 
-int cu_upload(struct be *b, struct be_weight *out, void *, const struct be_weight *w, int n, struct vt_err *err)
+int cu_upload(struct be *b, struct be_weight *out, void *, const struct be_weight *w, int n,
+              struct vt_err *err)
 {
     void *staged = NULL;
     struct cuts cuts = {};
