@@ -70,7 +70,7 @@ template <> struct lump<GT_Q4_K> {
         }
     }
     static constexpr bool LEAST = true;
-    static __device__ __forceinline__ constexpr float zero(int g)
+    static __device__ __forceinline__ constexpr float zero(int)
     {
         return 1024;
     }
@@ -117,7 +117,7 @@ template <> struct lump<GT_Q5_K> {
         }
     }
     static constexpr bool LEAST = true;
-    static __device__ __forceinline__ constexpr float zero(int g)
+    static __device__ __forceinline__ constexpr float zero(int)
     {
         return 1024;
     }
@@ -168,7 +168,7 @@ template <> struct lump<GT_Q6_K> {
             }
     }
     static constexpr bool LEAST = true;
-    static __device__ __forceinline__ constexpr float zero(int g)
+    static __device__ __forceinline__ constexpr float zero(int)
     {
         return 1024;
     }
@@ -212,7 +212,7 @@ template <> struct lump<GT_Q8_0> {
             by[u][0] = by[u][1] = __hmul2(as_half2(d[r][u] * 0x10001u), __float2half2_rn(HALF_SCALE));
     }
     static constexpr bool LEAST = false;
-    static __device__ __forceinline__ constexpr float zero(int g)
+    static __device__ __forceinline__ constexpr float zero(int)
     {
         return 1152;
     }
@@ -254,7 +254,7 @@ template <> struct lump<GT_Q4_0> {
         }
     }
     static constexpr bool LEAST = false;
-    static __device__ __forceinline__ constexpr float zero(int g)
+    static __device__ __forceinline__ constexpr float zero(int)
     {
         return g ? 1152 : 1032; /* 1024 + 8, which is 16 times as large in group 1 */
     }
