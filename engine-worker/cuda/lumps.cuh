@@ -254,7 +254,7 @@ template <> struct lump<GT_Q4_0> {
         }
     }
     static constexpr bool LEAST = false;
-    static __device__ __forceinline__ constexpr float zero(int)
+    static __device__ __forceinline__ constexpr float zero(int g)
     {
         return g ? 1152 : 1032; /* 1024 + 8, which is 16 times as large in group 1 */
     }
