@@ -13,10 +13,12 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define PATH_MAX_LEN 107 /* what the kernel takes less the NUL */
 #define SEND_MS      2000
+#define CLOSE_MS     500
 #define REDIAL_MIN   50
 #define REDIAL_MAX   1000
 
@@ -194,14 +196,8 @@ int vt_sock_dial(struct vt_sock **out, const char *path, const struct vt_sock_op
     return 0;
 }
 
-void vt_sock_close(struct vt_sock *s)
+static void shut(struct vt_sock *s)
 {
-    if (s == NULL)
-        return;
-    /* Taking the callbacks away waits for one that runs, so that none can touch s afterwards. */
-    nng_pipe_notify(s->s, NNG_PIPE_EV_ADD_PRE, NULL, NULL);
-    nng_pipe_notify(s->s, NNG_PIPE_EV_ADD_POST, NULL, NULL);
-    nng_pipe_notify(s->s, NNG_PIPE_EV_REM_POST, NULL, NULL);
     nng_close(s->s);
     nng_aio_free(s->recv_aio);
     nng_aio_free(s->send_aio);
@@ -209,6 +205,42 @@ void vt_sock_close(struct vt_sock *s)
         unlink(s->path);
     close(s->event_fd);
     free(s);
+}
+
+static void *shut_aside(void *arg)
+{
+    shut(arg);
+    return NULL;
+}
+
+/* NNG 1.5.2 may wait for ever in a close: its one thread that takes connections apart waits for an operation that is lost
+ * (with frames unread: 2 of 160 runs), and from then on every close of the process does. The connections themselves are down
+ * by then, so what is left behind after CLOSE_MS is a thread and a socket, and not a caller that hangs. */
+void vt_sock_close(struct vt_sock *s)
+{
+    pthread_t thread;
+    sigset_t all, before;
+    struct timespec until;
+    if (s == NULL)
+        return;
+    /* Taking the callbacks away waits for one that runs, so that none can touch s afterwards. */
+    nng_pipe_notify(s->s, NNG_PIPE_EV_ADD_PRE, NULL, NULL);
+    nng_pipe_notify(s->s, NNG_PIPE_EV_ADD_POST, NULL, NULL);
+    nng_pipe_notify(s->s, NNG_PIPE_EV_REM_POST, NULL, NULL);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rv = pthread_create(&thread, NULL, shut_aside, s);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rv != 0) {
+        shut(s);
+        return;
+    }
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_nsec += CLOSE_MS * 1000000L;
+    until.tv_sec += until.tv_nsec / 1000000000L;
+    until.tv_nsec %= 1000000000L;
+    if (pthread_clockjoin_np(thread, NULL, CLOCK_MONOTONIC, &until) != 0)
+        pthread_detach(thread);
 }
 
 int vt_sock_recv_fd(const struct vt_sock *s)
