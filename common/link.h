@@ -18,6 +18,8 @@
 #define VT_NONCE_LEN 16
 #define VT_NONCE_FD  3
 #define VT_HTTP_FD0  4
+/* A relayed request's target with its query, and the NUL. */
+#define VT_PROXY_PATH_MAX 4096
 
 struct vt_child_args {
     const char *name; /* borrowed from argv */

@@ -1,5 +1,7 @@
 #include "http.h"
 
+#include "link.h"
+
 #include <curl/curl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +28,7 @@ struct transfer {
     void *arg;
     char *body;
     char why[CURL_ERROR_SIZE];
-    bool told_head, over;
+    bool told_head, counts;
     struct transfer *next;
 };
 
@@ -60,7 +62,7 @@ static size_t on_data(char *p, size_t size, size_t n, void *arg)
     tell_head(t);
     if (!t->ops->data(t->arg, p, size * n))
         return CURL_WRITEFUNC_PAUSE;
-    t->h->bytes += size * n;
+    t->h->bytes += t->counts ? size * n : 0;
     return size * n;
 }
 
@@ -180,18 +182,24 @@ void http_free(struct http *h)
 int http_start(struct http *h, struct transfer **out, struct transfer_req *q, const struct transfer_ops *ops,
                void *arg, struct vt_err *err)
 {
-    char url[1024];
+    char url[sizeof h->base + VT_PROXY_PATH_MAX];
     struct transfer *t = calloc(1, sizeof *t);
     if (t == NULL || (t->easy = curl_easy_init()) == NULL) {
         free(t);
         free(q->body);
         return vt_fail(err, VT_E_NOMEM, "out of memory");
     }
-    *t =
-        (struct transfer){.h = h, .easy = t->easy, .ops = ops, .arg = arg, .body = q->body, .next = h->first};
+    *t = (struct transfer){.h = h,
+                           .easy = t->easy,
+                           .ops = ops,
+                           .arg = arg,
+                           .body = q->body,
+                           .counts = q->counts,
+                           .next = h->first};
     h->first = t;
-    snprintf(url, sizeof url, "%s%.400s", h->base, q->path);
+    snprintf(url, sizeof url, "%s%s", h->base, q->path);
     curl_easy_setopt(t->easy, CURLOPT_URL, url);
+    curl_easy_setopt(t->easy, CURLOPT_PATH_AS_IS, 1L); /* what was let through is what is asked */
     curl_easy_setopt(t->easy, CURLOPT_PROTOCOLS_STR, "http,https");
     curl_easy_setopt(t->easy, CURLOPT_PROXY, ""); /* whatever the environment says */
     curl_easy_setopt(t->easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
@@ -202,10 +210,16 @@ int http_start(struct http *h, struct transfer **out, struct transfer_req *q, co
     curl_easy_setopt(t->easy, CURLOPT_CONNECTTIMEOUT_MS, CONNECT_MS);
     curl_easy_setopt(t->easy, CURLOPT_TIMEOUT, (long)q->timeout_s);
     curl_easy_setopt(t->easy, CURLOPT_HTTPHEADER, h->headers);
-    curl_easy_setopt(t->easy, CURLOPT_CUSTOMREQUEST, q->method);
-    if (q->body != NULL) {
-        curl_easy_setopt(t->easy, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t)q->n_body);
-        curl_easy_setopt(t->easy, CURLOPT_POSTFIELDS, q->body);
+    if (strcmp(q->method, "HEAD") == 0) {
+        curl_easy_setopt(t->easy, CURLOPT_NOBODY,
+                         1L); /* else it waits for the body that the length promises */
+    } else {
+        if (q->body != NULL || strcmp(q->method, "POST") == 0) {
+            curl_easy_setopt(t->easy, CURLOPT_POSTFIELDSIZE_LARGE,
+                             (curl_off_t)(q->body != NULL ? q->n_body : 0));
+            curl_easy_setopt(t->easy, CURLOPT_POSTFIELDS, q->body != NULL ? q->body : "");
+        }
+        curl_easy_setopt(t->easy, CURLOPT_CUSTOMREQUEST, q->method);
     }
     curl_easy_setopt(t->easy, CURLOPT_WRITEFUNCTION, on_data);
     curl_easy_setopt(t->easy, CURLOPT_WRITEDATA, t);

@@ -29,6 +29,7 @@ struct transfer_req {
     char *body;         /* malloc'd, taken; NULL: none */
     size_t n_body;
     unsigned timeout_s; /* 0: none */
+    bool counts;        /* its bytes are progress */
 };
 
 /* base: "http://host:port", without a slash at its end. bearer: NULL, or the key that every request carries. */
@@ -38,7 +39,7 @@ int http_start(struct http *h, struct transfer **out, struct transfer_req *q, co
                void *arg, struct vt_err *err);
 void http_cancel(struct transfer *t); /* no call follows */
 void http_continue(struct transfer *t);
-/* Bytes that came from the server so far, of all transfers: what progress is. */
+/* Bytes that came from the server so far in transfers that count: what progress is. */
 uint64_t http_bytes(const struct http *h);
 
 #endif

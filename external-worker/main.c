@@ -24,7 +24,6 @@
 #define TRY_US   VT_MS(500)
 #define GAUGE_US VT_SEC(1)
 #define STOP_MS  5000u
-#define LOAD_OF  1000u
 
 struct app {
     sd_event *ev;
@@ -153,9 +152,8 @@ static void decode(struct app *a)
 
 static void tick_loading(struct app *a)
 {
-    if (upstream_worked(&a->up) && a->loaded < LOAD_OF - 1)
-        a->loaded++;
-    vt_child_phase(a->child, VT_PHASE_WEIGHTS, a->loaded, LOAD_OF, NULL);
+    a->loaded += upstream_worked(&a->up);
+    vt_child_phase(a->child, VT_PHASE_WEIGHTS, a->loaded, 0, NULL); /* of how many nobody knows */
     if (!a->probing && now(a) - a->tried_at > TRY_US)
         decode(a);
 }

@@ -7,13 +7,12 @@
 
 #define BODY_MAX  (64u << 20)
 #define ASKED_MAX (1u << 20) /* of an answer to a question of our own */
-#define PATH_MAX_ 512
 
 struct one {
     struct relay *r;
     struct vt_link *link;
     uint64_t id, credit;
-    char method[8], path[PATH_MAX_];
+    char method[8], path[VT_PROXY_PATH_MAX];
     char *body;
     size_t n_body;
     struct transfer *t; /* NULL: the body is still coming */
@@ -172,7 +171,8 @@ static struct one *find(struct relay *r, const struct vt_link *l, uint64_t id)
 static void forward(struct one *o)
 {
     struct vt_err err;
-    struct transfer_req q = {.method = o->method, .path = o->path, .body = o->body, .n_body = o->n_body};
+    struct transfer_req q = {
+        .method = o->method, .path = o->path, .body = o->body, .n_body = o->n_body, .counts = true};
     o->body = NULL;
     if (http_start(o->r->h, &o->t, &q, &proxied, o, &err) == 0)
         return;
@@ -458,7 +458,7 @@ static void on_counters(struct asked *q, const struct vt_err *err)
     if (err != NULL || q->status != 200)
         return;
     double now = tokens_in(q->text);
-    q->r->counted += now != q->r->gauge;
+    q->r->counted += now > q->r->gauge; /* less: another process counts */
     q->r->gauge = now;
 }
 

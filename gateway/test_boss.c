@@ -304,6 +304,29 @@ static void on_attach(struct boss *b, const struct vt_frame *f)
     q->credit = q->sent + 256;
 }
 
+static void on_proxy(struct boss *b, const struct vt_frame *f)
+{
+    vt_frame_str(f, VT_PROXY_PATH, b->target, sizeof b->target);
+    b->relayed++;
+    if (!b->type)
+        return;
+    vt_enc_begin(&b->enc, VT_F_PROXY_HEAD, f->id, b->link);
+    vt_enc_u64(&b->enc, VT_PROXY_HEAD_STATUS, 200);
+    vt_enc_str(&b->enc, VT_PROXY_HEAD_TYPE, b->type);
+    send_data(b);
+    uint64_t id = f->id;
+    for (size_t i = 0; i < b->reply_parts; i++) {
+        vt_enc_begin(&b->enc, VT_F_PROXY_DATA, id, b->link);
+        vt_enc_bin(&b->enc, VT_PROXY_DATA_BYTES, b->reply, strlen(b->reply));
+        while (!send_data(b))
+            usleep(1000);
+    }
+    vt_enc_begin(&b->enc, VT_F_PROXY_END, id, b->link);
+    vt_enc_u64(&b->enc, VT_PROXY_END_OK, 1);
+    while (!send_data(b))
+        usleep(1000);
+}
+
 static void on_data(struct boss *b, const struct vt_frame *f)
 {
     struct vt_err err;
@@ -318,6 +341,7 @@ static void on_data(struct boss *b, const struct vt_frame *f)
         b->data_up = true;
         break;
     case VT_F_SUBMIT: on_submit(b, f); break;
+    case VT_F_PROXY: on_proxy(b, f); break;
     case VT_F_CREDIT:
         q = request(b, f->id);
         if (q)

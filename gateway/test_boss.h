@@ -46,7 +46,11 @@ struct boss {
     bool mute;          /* accepts nothing */
     bool stopping;      /* its vitriold ends: said with the next routes */
     int refuse;         /* answers SUBMIT with this code */
-    unsigned submits, cancels;
+    unsigned submits, cancels, relayed;
+    char target[256]; /* of the newest relayed request */
+    /* what is answered to a relayed request; type NULL: nothing */
+    const char *type, *reply;
+    size_t reply_parts; /* how often reply comes */
     struct boss_request req[BOSS_REQUESTS];
 };
 

@@ -84,7 +84,8 @@ static void limit_leaf(struct sup *s, const struct child *c, const struct memory
         leaf_put(&s->leaves, c->name, "memory.max", GATEWAY_LIMIT);
     if (c->role == ROLE_STORE)
         leaf_put(&s->leaves, c->name, "memory.high", STORE_LIMIT);
-    if (c->role != ROLE_ENGINE || slack == 0 || gate_engine_need(s, &need, &err) < 0)
+    /* An external engine's server is in the leaf, too, and what that needs nobody knows. */
+    if (c->role != ROLE_ENGINE || sup_external(s->cfg) || slack == 0 || gate_engine_need(s, &need, &err) < 0)
         return;
     /* Mapped weights are charged to the leaf that read them first: they must fit below. */
     uint64_t high = v->baseline + need.weights + slack;

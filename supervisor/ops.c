@@ -111,7 +111,8 @@ uint64_t ops_bounce_within(struct sup *s, struct child *c, uint32_t ms, struct v
 {
     if (idle(s, c, err) < 0)
         return 0;
-    if (c->role == ROLE_ENGINE && (gate_find_model(s, err) < 0 || gate_engine(s, err) < 0)) {
+    if (c->role == ROLE_ENGINE &&
+        (gate_find_model(s, err) < 0 || (!sup_external(s->cfg) && gate_engine(s, err) < 0))) {
         /* Memory that the running generation holds comes back with its end. */
         if (err->code != VT_E_MEM_PRESSURE || c->pid == 0)
             return 0;

@@ -168,7 +168,8 @@ static void on_head(void *arg, struct http_req *r)
         return;
     if ((relayed || !(to && (to->flags & LOCAL))) && loading(gw, r))
         return;
-    if (!(to && (to->flags & PUBLIC)) &&
+    /* What is relayed goes out with a key of our own: nothing of it is public. */
+    if ((relayed || !(to && (to->flags & PUBLIC))) &&
         !auth_ok(gw->auth, http_get_header(r, "Authorization"), http_get_header(r, "X-Api-Key"))) {
         struct api_err e;
         api_fail(&e, 401, NULL, "Invalid API Key");

@@ -159,6 +159,11 @@ const char *http_path(const struct http_req *r)
     return r->path;
 }
 
+const char *http_target(const struct http_req *r)
+{
+    return r->target;
+}
+
 const char *http_get_header(const struct http_req *r, const char *name)
 {
     return MHD_lookup_connection_value(r->c, MHD_HEADER_KIND, name);

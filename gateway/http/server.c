@@ -79,6 +79,8 @@ static struct http_req *req_new(struct http_server *s, struct MHD_Connection *c,
     r->conn = ci ? ci->socket_context : NULL;
     if (r->conn) {
         r->conn->req = r;
+        r->target = r->conn->target;
+        r->conn->target = NULL;
         r->conn->begun++;
     }
     r->method = method;
@@ -108,6 +110,7 @@ static void req_free(struct http_req *r)
     }
     buf_fini(&r->body);
     buf_fini(&r->out);
+    free(r->target);
     free(r);
 }
 
@@ -160,6 +163,7 @@ static void conn_free(struct http_conn *n)
     sd_event_source_disable_unref(n->io);
     sd_event_source_disable_unref(n->timer);
     framing_fini(&n->framing);
+    free(n->target);
     free(n);
 }
 
@@ -191,6 +195,18 @@ static void on_completed(void *arg, struct MHD_Connection *c, void **cls, enum M
     req_free(r);
     if (n && guard_due(n) && !n->framing.in_body)
         guard_refuse(n);
+}
+
+/* The library is about to decode it. */
+static void *on_target(void *arg, const char *target, struct MHD_Connection *c)
+{
+    const union MHD_ConnectionInfo *ci = MHD_get_connection_info(c, MHD_CONNECTION_INFO_SOCKET_CONTEXT);
+    struct http_conn *n = ci ? ci->socket_context : NULL;
+    if (n) {
+        free(n->target);
+        n->target = strdup(target);
+    }
+    return NULL;
 }
 
 static void on_connection(void *arg, struct MHD_Connection *c, void **cls,
@@ -307,9 +323,9 @@ static int start(struct http_server *s, struct http_daemon *d, int fd, struct vt
     d->d = MHD_start_daemon(MHD_USE_EPOLL | MHD_ALLOW_SUSPEND_RESUME | MHD_USE_ERROR_LOG, 0, NULL, NULL,
                             on_access, s, MHD_OPTION_EXTERNAL_LOGGER, on_log, s, MHD_OPTION_LISTEN_SOCKET, fd,
                             MHD_OPTION_NOTIFY_COMPLETED, on_completed, s, MHD_OPTION_NOTIFY_CONNECTION,
-                            on_connection, s, MHD_OPTION_CONNECTION_TIMEOUT, s->lim.timeout_s,
-                            MHD_OPTION_CONNECTION_LIMIT, s->lim.max_connections,
-                            MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL,
+                            on_connection, s, MHD_OPTION_URI_LOG_CALLBACK, on_target, s,
+                            MHD_OPTION_CONNECTION_TIMEOUT, s->lim.timeout_s, MHD_OPTION_CONNECTION_LIMIT,
+                            s->lim.max_connections, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)POOL,
                             MHD_OPTION_SIGPIPE_HANDLED_BY_APP, 1, MHD_OPTION_END);
     if (!d->d)
         return vt_fail(err, VT_E_OS, "http: cannot serve on descriptor %d: %s", fd, strerror(errno));

@@ -46,7 +46,9 @@ void http_free(struct http_server *s);
 
 /* ---- one request ---- */
 const char *http_method(const struct http_req *r);
-const char *http_path(const struct http_req *r);
+const char *http_path(const struct http_req *r); /* percent-decoded, without the query */
+/* As the client wrote it, with its query; NULL: there was no memory for it. */
+const char *http_target(const struct http_req *r);
 const char *http_get_header(const struct http_req *r, const char *name); /* NULL when absent */
 const char *http_query(const struct http_req *r, const char *name); /* NULL when absent, "" without value */
 const char *http_body(const struct http_req *r, size_t *len);       /* valid until the answer begins */

@@ -19,6 +19,7 @@ struct http_req {
     struct http_server *s;
     struct MHD_Connection *c;
     const char *method, *path;
+    char *target; /* owned */
     enum req_state state;
     struct buf body;
     size_t discarded;
@@ -45,6 +46,7 @@ struct http_conn {
     struct http_server *s;
     int fd;
     struct http_req *req; /* the present one */
+    char *target;         /* of the request whose line was read, until that begins */
     bool hung;            /* the peer has closed its side */
     sd_event_source *io, *timer;
     /* guard.c */

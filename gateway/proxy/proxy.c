@@ -3,6 +3,7 @@
 #include "../http/sse.h"
 #include "../route/router_priv.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,8 +16,9 @@ struct relayed {
     struct gateway *gw;
     struct http_req *http;
     enum state state;
-    char method[8], path[512];
-    char *body; /* owned; gone once an answer begins */
+    char method[8], target[VT_PROXY_PATH_MAX];
+    bool done_due; /* its streams end with [DONE] */
+    char *body;    /* owned; gone once an answer begins */
     size_t n_body, sent;
     struct vt_link *link;
     uint64_t handle, created_us, not_before;
@@ -44,6 +46,51 @@ bool proxy_takes(const char *path)
         if (strcmp(path, exact[i]) == 0)
             return true;
     return strncmp(path, "/v1/", 4) == 0;
+}
+
+static int hex(char c)
+{
+    if (!isxdigit((unsigned char)c))
+        return -1;
+    return c <= '9' ? c - '0' : (c | 0x20) - 'a' + 10;
+}
+
+/* One layer of %XX; false: there was a NUL below it. */
+static bool decode(char *s)
+{
+    char *to = s;
+    for (const char *p = s; *p; p++) {
+        int high = *p == '%' ? hex(p[1]) : -1, low = high >= 0 ? hex(p[2]) : -1;
+        if (low >= 0)
+            p += 2;
+        *to = low >= 0 ? (char)(16 * high + low) : *p;
+        if (!*to++)
+            return false;
+    }
+    *to = '\0';
+    return true;
+}
+
+static bool climbs(const char *path)
+{
+    for (const char *p = path; *p; p += *p != '\0') {
+        size_t n = strcspn(p, "/\\");
+        if ((n == 1 && p[0] == '.') || (n == 2 && p[0] == '.' && p[1] == '.'))
+            return true;
+        p += n;
+    }
+    return false;
+}
+
+bool proxy_path_safe(const char *target)
+{
+    char path[VT_PROXY_PATH_MAX];
+    size_t n = strcspn(target, "?");
+    if (target[0] != '/' || n >= sizeof path || strchr(target, '#'))
+        return false;
+    snprintf(path, sizeof path, "%.*s", (int)n, target);
+    /* twice: some servers decode what proxies before them have left */
+    return !climbs(path) && decode(path) && !climbs(path) && decode(path) && !climbs(path);
 }
 
 unsigned proxy_open(const struct gateway *gw)
@@ -120,7 +167,7 @@ static void send_parts(struct relayed *p)
         struct vt_enc *e = vt_link_begin(p->link, first ? VT_F_PROXY : VT_F_PROXY_MORE, p->handle);
         if (first) {
             vt_enc_str(e, VT_PROXY_METHOD, p->method);
-            vt_enc_str(e, VT_PROXY_PATH, p->path);
+            vt_enc_str(e, VT_PROXY_PATH, p->target);
             if (n > 0)
                 vt_enc_bin(e, VT_PROXY_BODY, p->body, n);
             vt_enc_u64(e, VT_PROXY_MORE, more);
@@ -151,9 +198,12 @@ static void give_credit(struct relayed *p, uint64_t n)
 static void on_gone(void *arg)
 {
     struct relayed *p = arg;
-    if (p->link)
-        router_send_cancel(&p->gw->router, p->link, p->handle, 1);
-    drop(p);
+    struct router *r = &p->gw->router;
+    struct vt_link *l = p->link;
+    uint64_t handle = p->handle;
+    drop(p); /* first: a cancel that cannot be sent ends the link with all that is on it */
+    if (l)
+        router_send_cancel(r, l, handle, 1);
 }
 
 static void on_drained(void *arg)
@@ -163,11 +213,25 @@ static void on_drained(void *arg)
         give_credit(p, 0);
 }
 
+/* The APIs that promise it; those of others end as they end. */
+static bool ends_with_done(const char *path)
+{
+    return strcmp(path, "/v1/chat/completions") == 0 || strcmp(path, "/chat/completions") == 0 ||
+           strcmp(path, "/v1/completions") == 0;
+}
+
 void proxy_start(struct gateway *gw, struct http_req *r)
 {
     struct api_err e;
     struct relayed *p = NULL;
-    if (router_admit(&gw->router, 1 + proxy_open(gw), &e) == 0 && (p = calloc(1, sizeof *p)) == NULL)
+    const char *target = http_target(r);
+    if (!target)
+        api_fail(&e, 500, NULL, "out of memory");
+    else if (strlen(target) >= VT_PROXY_PATH_MAX)
+        api_fail(&e, 414, NULL, "the request's target is longer than %d bytes", VT_PROXY_PATH_MAX - 1);
+    else if (!proxy_path_safe(target))
+        api_fail(&e, 400, NULL, "the request's path has a segment . or .., or a byte that no path has");
+    else if (router_admit(&gw->router, 1 + proxy_open(gw), &e) == 0 && (p = calloc(1, sizeof *p)) == NULL)
         api_fail(&e, 500, NULL, "out of memory");
     if (!p) {
         api_error_reply(r, &e);
@@ -175,7 +239,8 @@ void proxy_start(struct gateway *gw, struct http_req *r)
     }
     *p = (struct relayed){.gw = gw, .http = r, .created_us = vt_mono(&gw->clock), .next = gw->relayed};
     snprintf(p->method, sizeof p->method, "%s", http_method(r));
-    snprintf(p->path, sizeof p->path, "%s", http_path(r));
+    snprintf(p->target, sizeof p->target, "%s", target);
+    p->done_due = ends_with_done(http_path(r)) && strcmp(p->method, "POST") == 0;
     p->body = http_take_body(r, &p->n_body);
     if (p->next)
         p->next->prev = p;
@@ -241,6 +306,19 @@ static void keep_tail(struct relayed *p, const char *bytes, size_t n)
     p->tail[total - from] = '\0';
 }
 
+static void fail_too_large(struct relayed *p)
+{
+    struct api_err e;
+    struct router *r = &p->gw->router;
+    struct vt_link *l = p->link;
+    uint64_t handle = p->handle;
+    api_fail(&e, 502, NULL,
+             "the server's answer is larger than %d MiB, or than there is memory for; a stream may be",
+             REPLY_MAX >> 20);
+    fail(p, &e);
+    router_send_cancel(r, l, handle, 4);
+}
+
 static void on_data(struct relayed *p, const struct vt_frame *f)
 {
     size_t n = 0;
@@ -253,8 +331,13 @@ static void on_data(struct relayed *p, const struct vt_frame *f)
         p->owed += n; /* given when the client has taken it */
         return;
     }
-    buf_add(&p->reply, bytes, n);
-    give_credit(p, n);
+    bool fits = n <= REPLY_MAX - p->reply.n;
+    if (fits)
+        buf_add(&p->reply, bytes, n);
+    if (!fits || p->reply.failed)
+        fail_too_large(p);
+    else
+        give_credit(p, n);
 }
 
 static void on_end(struct relayed *p, const struct vt_frame *f)
@@ -271,15 +354,12 @@ static void on_end(struct relayed *p, const struct vt_frame *f)
         vt_frame_str(f, VT_KEY_TEXT, why, sizeof why);
         p->link = NULL;
         fail_interrupted(p, why[0] ? why : "the server broke off");
-    } else if (p->state == STREAMING && !strstr(p->tail, "[DONE]")) {
+    } else if (p->state == STREAMING && p->done_due && !strstr(p->tail, "[DONE]")) {
         p->link = NULL;
         fail_interrupted(p, "the server's stream ended without its end");
     } else if (p->state == STREAMING) {
         http_end(p->http);
         drop(p);
-    } else if (p->reply.failed || p->reply.n > REPLY_MAX) {
-        p->link = NULL;
-        fail_interrupted(p, "the answer is larger than can be kept");
     } else {
         char *text = p->reply.p;
         size_t n = p->reply.n;
@@ -316,10 +396,13 @@ void proxy_link_down(struct gateway *gw, const struct vt_link *l)
 
 void proxy_fail_all(struct gateway *gw, const char *why)
 {
-    while (gw->relayed) {
-        if (gw->relayed->link)
-            router_send_cancel(&gw->router, gw->relayed->link, gw->relayed->handle, 3);
-        gw->relayed->link = NULL;
-        fail_interrupted(gw->relayed, why);
+    struct relayed *p;
+    while ((p = gw->relayed)) {
+        struct vt_link *l = p->link;
+        uint64_t handle = p->handle;
+        p->link = NULL;
+        fail_interrupted(p, why);
+        if (l)
+            router_send_cancel(&gw->router, l, handle, 3);
     }
 }

@@ -14,6 +14,8 @@ struct proxy;
 bool proxy_wanted(const struct gateway *gw);
 /* Paths that are relayed. */
 bool proxy_takes(const char *path);
+/* A target that stays below the server's address and path whoever resolves it. */
+bool proxy_path_safe(const char *target);
 void proxy_start(struct gateway *gw, struct http_req *r);
 void proxy_frame(struct gateway *gw, const struct vt_link *l, const struct vt_frame *f);
 void proxy_link_down(struct gateway *gw, const struct vt_link *l);
