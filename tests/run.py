@@ -6,7 +6,7 @@ hour of faults, or N kills).
 
 `./vitriol test` installs the packages and builds before it comes here. Each stage prints its time; the last line is
 'N passed, N failed, N skipped' over all stages, and the exit code is 1 when anything failed.
-The options are the fuzz stage's: seconds for each target (60), which targets (all), how many at once (2).
+The options are the fuzz stage's: seconds for each target (30), which targets (all), how many at once (2).
 """
 import argparse
 import json
@@ -111,7 +111,7 @@ def stage_asan():
     return meson_tests(tree, ['unit'], SAN_ENV, 'asan: ', patience=10)
 
 
-def stage_fuzz(seconds=60, only=(), jobs=2):
+def stage_fuzz(seconds=30, only=(), jobs=2):
     c, tree = Counts(), os.path.join(TOP, 'build-fuzz')
     options = ['-Dfuzz=true', '-Db_sanitize=address,undefined', '-Dbuildtype=debugoptimized', '-Db_lundef=false',
                '-Dcuda=disabled']
@@ -268,7 +268,7 @@ def main():
         alone(sys.argv[1], sys.argv[2:])
     args = argparse.ArgumentParser(prog='vitriol test', description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     args.add_argument('stage', nargs='*')
-    args.add_argument('--seconds', type=int, default=60, help='for each fuzz target')
+    args.add_argument('--seconds', type=int, default=30, help='for each fuzz target')
     args.add_argument('--only', default='', help='fuzz targets, with commas between them')
     args.add_argument('--jobs', type=int, default=2, help='fuzz targets at once')
     opt = args.parse_intermixed_args()
