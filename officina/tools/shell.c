@@ -42,11 +42,14 @@ static void read_list(struct reader *r, char close);
 /* Reads what stands at the reader as a list of commands of its own, up to `close`. */
 static void nested(struct reader *r, char close)
 {
+    size_t here = r->n_here;
     if (++r->depth > MAX_DEPTH) {
         fail(r, "it is nested too deeply");
         return;
     }
     read_list(r, close);
+    if (r->n_here != here)
+        fail(r, "a here-document begins within a group"); /* shells differ in where its body is */
     r->depth--;
 }
 
@@ -74,6 +77,8 @@ static void read_backquote(struct reader *r)
     }
     if (r->at >= r->n) {
         fail(r, "a ` is not closed");
+    } else if (r->n_here && memchr(text_str(&t), '\n', t.len)) {
+        fail(r, "a here-document waits behind a `");
     } else {
         r->at++;
         read_other(r, text_str(&t), t.len);
@@ -83,42 +88,61 @@ static void read_backquote(struct reader *r)
 
 static void read_dollar(struct reader *r);
 
-/* ${…} or $((…)): up to the closing bytes; substitutions in it are commands. */
-static void read_braced(struct reader *r, const char *close)
+/* ${NAME}, ${#NAME} or ${NAME-word} with POSIX's operators that set nothing; substitutions in the word are
+ * commands. Shells disagree about quotes in it, and other forms run what a variable holds. */
+static void read_braced(struct reader *r)
 {
-    size_t k = strlen(close);
-    while (r->at < r->n && strncmp(r->s + r->at, close, k) != 0) {
-        char c = r->s[r->at];
-        if (c == '$')
+    static const char odd[] = "'\"`\\\n";
+    size_t op;
+    r->at += peek(r, 0) == '#';
+    for (op = 0; isalnum((unsigned char)peek(r, op)) || peek(r, op) == '_';)
+        op++;
+    if (!op && peek(r, 0) && strchr("@*?$!", peek(r, 0)))
+        op = 1;
+    r->at += op;
+    op = peek(r, 0) == ':';
+    if (peek(r, 0) != '}' && !(peek(r, op) && strchr(op ? "-+?" : "-+?%#", peek(r, op)))) {
+        fail(r, "it uses an expansion that is not read");
+        return;
+    }
+    while (r->at < r->n && r->s[r->at] != '}') {
+        if (strchr(odd, r->s[r->at]))
+            fail(r, "it quotes within an expansion");
+        else if (r->s[r->at] == '$')
             read_dollar(r);
-        else if (c == '`')
-            read_backquote(r);
-        else if (c == '\'' && k == 1) {
-            const char *q = memchr(r->s + r->at + 1, '\'', r->n - r->at - 1);
-            r->at = q ? (size_t)(q - r->s) + 1 : r->n;
-        } else
-            r->at += c == '\\' && r->at + 1 < r->n ? 2 : 1;
+        else
+            r->at++;
     }
     if (r->at >= r->n)
         fail(r, "an expansion is not closed");
     else
-        r->at += k;
+        r->at++;
+}
+
+/* $((…)) of numbers. With names it may run what a variable holds, with more it may be a subshell. */
+static void read_sum(struct reader *r)
+{
+    size_t n = strspn(r->s + r->at, "0123456789 +-*/%");
+    r->at += n;
+    if (peek(r, 0) != ')' || peek(r, 1) != ')')
+        fail(r, "it computes with more than numbers");
+    else
+        r->at += 2;
 }
 
 static void read_dollar(struct reader *r)
 {
     char c = peek(r, 1);
     if (c == '(' && peek(r, 2) == '(') {
-        /* $(( may also open a subshell in a substitution; both are closed by "))" or the line is opaque */
         r->at += 3;
-        read_braced(r, "))");
+        read_sum(r);
     } else if (c == '(') {
         r->at += 2;
         nested(r, ')');
     } else if (c == '{') {
         r->at += 2;
-        read_braced(r, "}");
-    } else if (c == '\'' || c == '"') {
+        read_braced(r);
+    } else if (c == '\'' || c == '"' || c == '[') {
         fail(r, "it quotes in a way that shells read differently");
     } else {
         r->at++;
@@ -144,12 +168,13 @@ static void double_quoted(struct reader *r, struct text *w, bool *dynamic)
 {
     for (r->at++; r->at < r->n && r->s[r->at] != '"';) {
         char c = r->s[r->at];
-        if (c == '$' || c == '`') {
+        if (c == '`' || (c == '\\' && peek(r, 1) == '\n') || (c == '\n' && r->n_here)) {
+            fail(r, "it quotes in a way that shells read differently");
+        } else if (c == '$') {
             *dynamic = true;
             expansion(r, w);
-        } else if (c == '\\' && peek(r, 1) && strchr("$`\"\\\n", peek(r, 1))) {
-            if (peek(r, 1) != '\n')
-                text_add(w, r->s + r->at + 1, 1);
+        } else if (c == '\\' && peek(r, 1) && strchr("$`\"\\", peek(r, 1))) {
+            text_add(w, r->s + r->at + 1, 1);
             r->at += 2;
         } else {
             text_add(w, r->s + r->at++, 1);
@@ -174,6 +199,8 @@ static bool read_word(struct reader *r, struct text *w, bool *dynamic, bool *quo
             const char *q = memchr(r->s + r->at + 1, '\'', r->n - r->at - 1);
             if (!q)
                 return fail(r, "a ' is not closed");
+            if (r->n_here && memchr(r->s + r->at, '\n', (size_t)(q - r->s) - r->at))
+                return fail(r, "a here-document waits behind a '");
             text_add(w, r->s + r->at + 1, (size_t)(q - r->s) - r->at - 1);
             r->at = (size_t)(q - r->s) + 1;
             *quoted = true;
@@ -183,9 +210,10 @@ static bool read_word(struct reader *r, struct text *w, bool *dynamic, bool *quo
         } else if (c == '\\') {
             if (r->at + 1 >= r->n)
                 return fail(r, "it ends with a \\");
-            if (peek(r, 1) != '\n')
-                text_add(w, r->s + r->at + 1, 1);
-            *quoted = *quoted || peek(r, 1) != '\n';
+            if (peek(r, 1) == '\n') /* taken out before words are seen: it may join operators */
+                return fail(r, "it breaks a line within a word");
+            text_add(w, r->s + r->at + 1, 1);
+            *quoted = true;
             r->at += 2;
         } else if (c == '$' || c == '`') {
             *dynamic = true;
@@ -222,10 +250,28 @@ void shell_add_word(struct shell_part *p, char *word, bool dynamic)
 
 static bool sets_danger(const char *word, size_t n)
 {
-    static const char *const whole[] = {"PATH",         "IFS",      "ENV",       "BASH_ENV", "SHELLOPTS",
-                                        "BASHOPTS",     "PAGER",    "EDITOR",    "VISUAL",   "SHELL",
-                                        "NODE_OPTIONS", "RUBYOPT",  "MAKEFLAGS", "CC",       "CXX",
-                                        "LESSOPEN",     "MANPAGER", "HOME"};
+    static const char *const whole[] = {"PATH",
+                                        "IFS",
+                                        "ENV",
+                                        "BASH_ENV",
+                                        "SHELLOPTS",
+                                        "BASHOPTS",
+                                        "PAGER",
+                                        "EDITOR",
+                                        "VISUAL",
+                                        "SHELL",
+                                        "NODE_OPTIONS",
+                                        "RUBYOPT",
+                                        "MAKEFLAGS",
+                                        "CC",
+                                        "CXX",
+                                        "LESSOPEN",
+                                        "MANPAGER",
+                                        "HOME",
+                                        "PS4",
+                                        "PROMPT_COMMAND",
+                                        "XDG_CONFIG_HOME",
+                                        "RIPGREP_CONFIG_PATH"};
     static const char *const begin[] = {"LD_",        "GIT_",  "PYTHON", "PERL",
                                         "BASH_FUNC_", "RUSTC", "CARGO",  "npm_"};
     for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
@@ -265,7 +311,7 @@ static bool read_redirect(struct reader *r, struct shell_part *p)
         r->at += tabs;
         while (peek(r, 0) == ' ' || peek(r, 0) == '\t')
             r->at++;
-        if (!read_word(r, &w, &dynamic, &quoted) || r->n_here == MAX_HERE) {
+        if (!read_word(r, &w, &dynamic, &quoted) || dynamic || r->n_here == MAX_HERE) {
             text_free(&w);
             return fail(r, "a here-document has no name");
         }
@@ -283,7 +329,7 @@ static bool read_redirect(struct reader *r, struct shell_part *p)
     }
     while (peek(r, 0) == ' ' || peek(r, 0) == '\t')
         r->at++;
-    if (!read_word(r, &w, &dynamic, &quoted)) {
+    if (peek(r, 0) == '#' || !read_word(r, &w, &dynamic, &quoted)) {
         text_free(&w);
         return fail(r, "a redirection has no target");
     }
@@ -329,7 +375,9 @@ static void read_heredocs(struct reader *r)
             while (h->tabs && skip < k && line[skip] == '\t')
                 skip++;
             found = k - skip == strlen(h->end) && memcmp(line + skip, h->end, k - skip) == 0;
-            if (!h->quoted && !found && (memchr(line, '`', k) || memmem(line, k, "$(", 2)))
+            if (!h->quoted && !found &&
+                (memchr(line, '`', k) || memmem(line, k, "$(", 2) || memmem(line, k, "${", 2) ||
+                 memmem(line, k, "$[", 2) || (k && line[k - 1] == '\\')))
                 fail(r, "a here-document holds commands");
             r->at += k + (nl != NULL);
         }
@@ -350,17 +398,28 @@ static bool reserved(const char *w)
     return false;
 }
 
-/* `for x in words`: the words hold no command but in substitutions. */
+/* `for x in words`, all on one line: the words hold no command but in substitutions. */
 static void read_for(struct reader *r)
 {
-    while (r->at < r->n && !strchr(";\n", r->s[r->at])) {
+    bool dynamic, quoted;
+    for (size_t n = 0; n < 2 || (r->at < r->n && !strchr(";\n", r->s[r->at]));) {
         struct text w = {0};
-        bool dynamic, quoted;
-        if (strchr(" \t", r->s[r->at]))
+        if (peek(r, 0) == ' ' || peek(r, 0) == '\t') {
             r->at++;
-        else if (!read_word(r, &w, &dynamic, &quoted))
-            fail(r, "a for loop that cannot be read");
+            continue;
+        }
+        bool ok = peek(r, 0) != '#' && read_word(r, &w, &dynamic, &quoted);
+        const char *s = text_str(&w);
+        if (n == 0)
+            ok = ok && !dynamic && !quoted && !sets_danger(s, w.len);
+        else if (n == 1)
+            ok = ok && !dynamic && !quoted && strcmp(s, "in") == 0;
         text_free(&w);
+        if (!ok) {
+            fail(r, "a for loop that cannot be read");
+            return;
+        }
+        n++;
     }
 }
 
@@ -377,8 +436,11 @@ static void read_simple(struct reader *r)
             r->at++;
             continue;
         }
-        if (c == '#' &&
-            (r->at == 0 || isspace((unsigned char)r->s[r->at - 1]) || strchr(";&|(", r->s[r->at - 1]))) {
+        if (c == '\\' && peek(r, 1) == '\n' && r->at && strchr(" \t", r->s[r->at - 1])) {
+            r->at += 2; /* between words; within one it is refused */
+            continue;
+        }
+        if (c == '#') {
             while (r->at < r->n && r->s[r->at] != '\n')
                 r->at++;
             break;
@@ -425,7 +487,10 @@ static void read_list(struct reader *r, char close)
         char c = r->s[r->at];
         if (c == '\n') {
             r->at++;
-            read_heredocs(r);
+            if (close && r->n_here)
+                fail(r, "a here-document waits behind a group");
+            else
+                read_heredocs(r);
         } else if (c == close && close) {
             r->at++;
             return;
@@ -463,7 +528,7 @@ void shell_read(struct shell_line *l, const char *command)
         free(r.here[i].end);
     for (size_t i = 0; i < l->n && !r.why; i++) /* the list grows by what wrappers run */
         shell_unwrap(l, i, read_text, &r);
-    l->why = r.why;
+    l->why = r.why ? r.why : l->why;
 }
 
 void shell_free(struct shell_line *l)

@@ -31,39 +31,77 @@ static void drop_words(struct shell_part *p, size_t n)
     p->argc -= n;
 }
 
-/* How many words of a wrapper stand before the command that it runs; 0: it is none, or runs nothing. */
+/* A program of the system by that name: without a path, or in the usual places. */
+static const char *system_name(const char *s)
+{
+    const char *base = base_name(s);
+    size_t n = (size_t)(base - s);
+    bool usual =
+        n == 0 || (n == 5 && memcmp(s, "/bin/", 5) == 0) || (n == 9 && memcmp(s, "/usr/bin/", 9) == 0);
+    return usual ? base : "";
+}
+
+/* One option of a wrapper: how many words it takes, 0 when it is not known. alone, with: names as they are
+ * written; those of one letter in `with` may have a number behind them. */
+static size_t option_words(const char *s, const char *alone, const char *with)
+{
+    size_t n = strcspn(s, "=");
+    char head[40] = "";
+    if (n < sizeof head)
+        memcpy(head, s, n);
+    if (among(s, alone))
+        return 1;
+    if (among(s, with))
+        return 2;
+    if (s[1] == '-')
+        return s[n] && among(head, with) ? 1 : 0;
+    head[2] = 0;
+    return s[2] && strspn(s + 2, "0123456789") == strlen(s + 2) && among(head, with) ? 1 : 0;
+}
+
+/* How many words of a wrapper stand before the command that it runs; 0: it is none, runs nothing, or is not
+ * known well enough (then part->why says so). */
 static size_t wrapper_words(struct shell_part *p)
 {
     static const struct {
-        const char *name, *with; /* options that take the next word */
+        const char *name, *alone, *with; /* options, and those that take a word */
         size_t operands;
-    } list[] = {{"env", "-u --unset -C --chdir", 0},
-                {"timeout", "-s -k --signal --kill-after", 1},
-                {"nice", "-n", 0},
-                {"nohup", "", 0},
-                {"stdbuf", "-i -o -e", 0},
-                {"setsid", "", 0},
-                {"ionice", "-c -n", 0},
-                {"time", "-f -o", 0},
-                {"command", "", 0},
-                {"exec", "-a", 0},
-                {"builtin", "", 0},
-                {"xargs", "-n -I -P -L -d -s -a -E", 0},
-                {"chrt", "", 1},
-                {"taskset", "", 1}};
-    const char *name = base_name(p->argv[0]);
+    } list[] = {{"env", "- -i --ignore-environment", "-u --unset -C --chdir", 0},
+                {"timeout", "--preserve-status --foreground -v --verbose", "-s -k --signal --kill-after", 1},
+                {"nice", "", "-n --adjustment", 0},
+                {"nohup", "", "", 0},
+                {"stdbuf", "-oL -o0 -eL -e0 -i0", "-i -o -e", 0},
+                {"setsid", "-f --fork -w --wait", "", 0},
+                {"ionice", "-t --ignore", "-c -n", 0},
+                {"time", "-p -v", "-f", 0},
+                {"command", "", "", 0},
+                {"exec", "", "-a", 0},
+                {"builtin", "", "", 0},
+                {"xargs", "-0 --null -r --no-run-if-empty -t -x -I{}", "-n -I -P -L -d -s -a -E", 0},
+                {"chrt", "-b -f -i -o -r", "", 1},
+                {"taskset", "-c", "", 1}};
+    const char *name = system_name(p->argv[0]);
     for (size_t k = 0; k < sizeof list / sizeof *list; k++) {
         if (strcmp(name, list[k].name) != 0)
             continue;
-        size_t i = 1, operands = list[k].operands;
-        for (; i < p->argc && p->argv[i][0] == '-' && p->argv[i][1]; i++)
-            if (among(p->argv[i], list[k].with))
-                i++;
         if (strcmp(name, "command") == 0 && p->argc > 1 && p->argv[1][0] == '-')
             return 0; /* command -v asks, it does not run */
+        size_t i = 1, n = 1;
+        bool ends = false;
+        for (; n && !ends && i < p->argc && p->argv[i][0] == '-'; i += n) {
+            ends = strcmp(p->argv[i], "--") == 0;
+            n = ends ? 1 : option_words(p->argv[i], list[k].alone, list[k].with);
+        }
         for (size_t eq; strcmp(name, "env") == 0 && i < p->argc && (eq = shell_assigns(p->argv[i])); i++)
             shell_assign(p, p->argv[i], eq);
-        i += operands;
+        i += list[k].operands;
+        for (size_t w = 1; w < i && w < p->argc; w++)
+            if (p->dynamic[w])
+                n = 0;
+        if (!n) {
+            p->why = "what it runs is not known before it runs";
+            return 0;
+        }
         p->fed = p->fed || strcmp(name, "xargs") == 0;
         return i < p->argc ? i : 0;
     }
@@ -73,8 +111,12 @@ static size_t wrapper_words(struct shell_part *p)
 static void append_part(struct shell_line *l, size_t of, size_t from, size_t to, bool fed)
 {
     struct shell_part new = {.fed = fed};
-    if (from >= to || l->n >= 400)
+    if (from >= to)
         return;
+    if (l->n >= 400) {
+        l->why = "it has too many commands";
+        return;
+    }
     for (size_t k = from; k < to; k++)
         shell_add_word(&new, mem_dup(l->parts[of].argv[k]), l->parts[of].dynamic[k]);
     new.text = shell_words(&new);
@@ -127,7 +169,8 @@ static bool has_program(const struct shell_part *p, const char *name)
 void shell_unwrap(struct shell_line *l, size_t i, void (*read)(void *arg, const char *s), void *arg)
 {
     size_t n;
-    while (l->parts[i].argc && !l->parts[i].dynamic[0] && (n = wrapper_words(&l->parts[i])))
+    while (l->parts[i].argc && !l->parts[i].dynamic[0] && !l->parts[i].why &&
+           (n = wrapper_words(&l->parts[i])))
         drop_words(&l->parts[i], n);
     struct shell_part *p = &l->parts[i];
     if (!p->argc)
@@ -136,6 +179,8 @@ void shell_unwrap(struct shell_line *l, size_t i, void (*read)(void *arg, const 
         p->why = "the name of the program is not known before it runs";
         return;
     }
+    if (p->why)
+        return;
     const char *name = base_name(p->argv[0]);
     if (strcmp(name, "find") == 0) {
         find_exec(l, i);
@@ -145,6 +190,10 @@ void shell_unwrap(struct shell_line *l, size_t i, void (*read)(void *arg, const 
             k += among(p->argv[k], "-u -g -h -p -C") ? 2 : 1;
         append_part(l, i, k, p->argc, false);
     } else if (is_shell(name) && (n = program_text(p))) {
+        if (!among(system_name(p->argv[0]), "sh dash")) {
+            p->why = "it runs a program text of another shell";
+            return;
+        }
         if (p->dynamic[n] || p->fed) {
             p->why = "it runs a program text that is not known before it runs";
             return;
@@ -164,18 +213,26 @@ void shell_unwrap(struct shell_line *l, size_t i, void (*read)(void *arg, const 
 
 /* ---- the built-in list of commands that only read ---- */
 
-static bool has_option(const struct shell_part *p, const char *options)
+/* A long option that is, or is short for, one of these (options: words with one blank between). */
+static bool has_long(const struct shell_part *p, const char *options)
 {
     for (size_t i = 1; i < p->argc; i++) {
-        size_t n = strcspn(p->argv[i], "=");
-        char head[64];
-        if (n >= sizeof head)
+        const char *s = p->argv[i];
+        size_t n = strcspn(s, "=");
+        if (n < 3 || strncmp(s, "--", 2) != 0)
             continue;
-        memcpy(head, p->argv[i], n);
-        head[n] = 0;
-        if (among(head, options))
-            return true;
+        for (const char *o = options; *o; o += strcspn(o, " "), o += *o == ' ')
+            if (strncmp(o, s, n) == 0)
+                return true;
     }
+    return false;
+}
+
+static bool has_word(const struct shell_part *p, const char *words)
+{
+    for (size_t i = 1; i < p->argc; i++)
+        if (among(p->argv[i], words))
+            return true;
     return false;
 }
 
@@ -188,23 +245,46 @@ static bool has_short(const struct shell_part *p, char c)
     return false;
 }
 
+/* All words behind the name are of these. */
+static bool only_words(const struct shell_part *p, size_t from, const char *words)
+{
+    for (size_t i = from; i < p->argc; i++)
+        if (!among(p->argv[i], words))
+            return false;
+    return true;
+}
+
 static bool git_reads(const struct shell_part *p)
 {
-    if (p->argc < 2 ||
-        has_option(
-            p,
-            "--output --ext-diff --textconv --open-files-in-pager -O -c --exec-path --git-dir --work-tree"))
+    if (p->argc < 2)
         return false;
     const char *sub = p->argv[1];
-    if (among(sub, "status log diff show ls-files rev-parse blame describe shortlog ls-tree cat-file "
-                   "rev-list merge-base grep"))
-        return true;
-    for (size_t i = 2; i < p->argc; i++)
-        if (p->argv[i][0] != '-' || has_short(p, 'd') || has_short(p, 'D') || has_short(p, 'm') ||
-            has_short(p, 'f'))
+    if (strcmp(sub, "branch") == 0)
+        return only_words(p, 2, "-a -r -v -vv --all --remotes --list --show-current --verbose");
+    if (strcmp(sub, "remote") == 0)
+        return only_words(p, 2, "-v --verbose");
+    if (strcmp(sub, "tag") == 0)
+        return only_words(p, 2, "-l --list -n");
+    return among(sub, "status log diff show ls-files rev-parse blame describe shortlog ls-tree cat-file "
+                      "rev-list merge-base grep") &&
+           !has_short(p, 'O') && !has_word(p, "-c") &&
+           !has_long(p, "--output --ext-diff --textconv --filters --open-files-in-pager --show-signature "
+                        "--exec-path --git-dir --work-tree");
+}
+
+/* At most one operand: the second is written. */
+static bool uniq_reads(const struct shell_part *p)
+{
+    size_t operands = 0;
+    for (size_t i = 1; i < p->argc; i++) {
+        const char *s = p->argv[i];
+        if (s[0] != '-' || !s[1])
+            operands++;
+        else if (strspn(s + 1, "cdDiuz") != strlen(s + 1) &&
+                 !among(s, "--count --repeated --unique --ignore-case"))
             return false;
-    return among(sub, "branch remote tag stash") && !(strcmp(sub, "stash") == 0) &&
-           !has_option(p, "--delete --move --copy --edit-description --unset-upstream --force");
+    }
+    return operands < 2;
 }
 
 static bool sed_reads(const struct shell_part *p)
@@ -222,8 +302,8 @@ static bool sed_reads(const struct shell_part *p)
 
 static bool program_reads(const struct shell_part *p)
 {
-    static const char always[] = "cat head tail wc ls pwd echo printf true false : test [ grep egrep fgrep "
-                                 "cut tr stat file du df id uname "
+    static const char always[] = "cat head tail wc ls pwd echo true false : grep egrep fgrep "
+                                 "cut tr stat du df id uname "
                                  "which type basename dirname realpath readlink diff cmp comm nl od hexdump "
                                  "md5sum sha1sum sha256sum sha512sum "
                                  "cksum seq sleep cd column fold expand unexpand paste join rev tac jq nproc "
@@ -231,25 +311,38 @@ static bool program_reads(const struct shell_part *p)
     const char *name = p->argv[0];
     if (strchr(name, '/'))
         return false; /* a program of that name somewhere else */
+    if (among(name, always))
+        return true;
+    for (size_t i = 0; i < p->argc; i++) /* what comes to stand there may be an option that writes */
+        if (p->dynamic[i])
+            return false;
+    if (p->fed)
+        return false;
     if (strcmp(name, "git") == 0)
         return git_reads(p);
     if (strcmp(name, "sed") == 0)
         return sed_reads(p);
     if (strcmp(name, "sort") == 0)
-        return !has_option(p, "--output --compress-program") && !has_short(p, 'o');
+        return !has_long(p, "--output --compress-program") && !has_short(p, 'o');
     if (strcmp(name, "uniq") == 0)
-        return p->argc < 2 || (p->argc == 2 && !p->dynamic[1]) || (p->argc == 3 && p->argv[1][0] == '-');
+        return uniq_reads(p);
     if (strcmp(name, "date") == 0)
-        return !has_option(p, "--set") && !has_short(p, 's');
+        return !has_long(p, "--set") && !has_short(p, 's');
     if (strcmp(name, "tree") == 0)
-        return !has_short(p, 'o') && !has_option(p, "--output");
+        return !has_short(p, 'o') && !has_short(p, 'R') && !has_long(p, "--output");
     if (strcmp(name, "rg") == 0)
-        return !has_option(p, "--pre --hostname-bin");
+        return !has_long(p, "--pre --hostname-bin");
+    if (strcmp(name, "file") == 0)
+        return !has_long(p, "--compile") && !has_short(p, 'C');
+    if (among(name, "test ["))
+        return !has_word(p, "-v"); /* in some shells it computes the subscript of an array */
+    if (strcmp(name, "printf") == 0)
+        return p->argc < 2 || p->argv[1][0] != '-';
     if (strcmp(name, "command") == 0)
         return p->argc == 3 && among(p->argv[1], "-v -V");
     if (strcmp(name, "find") == 0)
-        return !has_option(p, "-delete -fprint -fprint0 -fprintf -fls -ok -okdir");
-    return among(name, always);
+        return !has_word(p, "-delete -fprint -fprint0 -fprintf -fls -ok -okdir");
+    return false;
 }
 
 static bool writes_file(const struct shell_part *p)

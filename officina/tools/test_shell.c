@@ -46,9 +46,10 @@ static void lines_are_split(void **state)
     parts("a;b\nc|d&e||f", "a | b | c | d | e | f");
     parts("echo 'a;b' \"c|d\" e\\;f", "echo a;b c|d e;f");
     parts("echo $(rm x)", "rm x | echo $(rm x)");
-    parts("echo \"`rm x`\"", "rm x | echo `rm x`");
+    parts("echo `rm x`", "rm x | echo `rm x`");
     parts("echo ${a:-$(rm x)}", "rm x | echo ${a:-$(rm x)}");
-    parts("echo $((1 + $(rm x)))", "rm x | echo $((1 + $(rm x)))");
+    parts("echo $((1 + 2))", "echo $((1 + 2))");
+    parts("cmake -S a \\\n  -B b", "cmake -S a -B b");
     parts("(cd a; rm b) > c", "cd a | rm b | >c");
     parts("{ a; b; } 2>&1", "a | b");
     parts("if test -f x; then rm y; else b; fi", "test -f x | rm y | b");
@@ -73,7 +74,16 @@ static void wrappers_are_looked_through(void **state)
     parts("find . -exec rm {} \\; -print", "find . -exec rm {} ; -print | rm {}");
     parts("sudo -u bob rm x", "sudo -u bob rm x | rm x");
     parts("sh -c 'rm x; ls'", ": | rm x | ls");
-    parts("bash -ec 'timeout 1 rm x'", ": | rm x");
+    parts("dash -ec 'timeout 1 rm x'", ": | rm x");
+    parts("bash -c 'rm x'", "bash -c rm x!");
+    parts("./sh -c ls", "./sh -c ls!");
+    parts("./timeout 5 ls", "./timeout 5 ls");
+    parts("env '-Stouch p' ls", "env -Stouch p ls!");
+    parts("time -o f ls", "time -o f ls!");
+    parts("timeout $T ls", "timeout $T ls!");
+    parts("env A=$x ls", "env A=$x ls!");
+    parts("nice -n3 -- ls", "ls");
+    parts("xargs -0 -n1 -P 2 rm", "rm");
     parts("sh -c \"$X\"", "sh -c $X!");
     parts("python3 -c 'import os'", "python3 -c import os!");
     parts("perl -pe s/a/b/ f", "perl -pe s/a/b/ f!");
@@ -84,9 +94,44 @@ static void wrappers_are_looked_through(void **state)
 
 static void what_cannot_be_read_says_so(void **state)
 {
-    static const char *const bad[] = {
-        "echo 'a", "echo \"a",     "echo $(a", "(a",        "a)",     "f() { a; }", "case x in y) z;; esac",
-        "a <(b)",  "cat <<EOF\nx", "a \\",     "echo $'a'", "a <<<b", "a >",        "echo `a"};
+    static const char *const bad[] = {"echo 'a",
+                                      "echo \"a",
+                                      "echo $(a",
+                                      "(a",
+                                      "a)",
+                                      "f() { a; }",
+                                      "case x in y) z;; esac",
+                                      "a <(b)",
+                                      "cat <<EOF\nx",
+                                      "echo \"`a`\"",
+                                      "echo $((1 + $(rm x)))",
+                                      "echo $((a) | (b))",
+                                      "echo $[1]",
+                                      "echo ${a:-'}'rm x}",
+                                      "echo ${a:-\"}\"}",
+                                      "echo ${a:=b}",
+                                      "echo ${a@P}",
+                                      "echo ${a[1]}",
+                                      "l\\\ns",
+                                      "echo \"$\\\n(rm x)\"",
+                                      "echo $\\\n(rm x)",
+                                      "a &\\\n& b",
+                                      "cat <<EOF $(a\nEOF\nrm x)\nEOF",
+                                      "(cat <<EOF\nx\nEOF\n)",
+                                      "cat <<EOF 'a\nEOF\nrm x'",
+                                      "cat <<EOF\n$\\\n(rm x)\nEOF",
+                                      "for x do rm y; done",
+                                      "for x\ndo rm y; done",
+                                      "for x in a # '\ndo rm y #'\ndone",
+                                      "for PATH in .; do ls; done",
+                                      "for",
+
+                                      "for $x in a; do b; done",
+                                      "a \\",
+                                      "echo $'a'",
+                                      "a <<<b",
+                                      "a >",
+                                      "echo `a"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         parts(bad[i], NULL);
     char deep[201] = "";
@@ -119,7 +164,13 @@ static void reading_commands_are_known(void **state)
                                       "wc -l f 2>/dev/null",
                                       "cd src && ls",
                                       "git branch -a",
-                                      "test -f x && echo yes"};
+                                      "test -f x && echo yes",
+                                      "uniq -c f",
+                                      "find . -name '*.c' | xargs grep -n x",
+                                      "sh -c 'ls; cat f'",
+                                      "for i in *.c; do wc -l $i; done",
+                                      "rg --pretty x",
+                                      "printf '%s' a"};
     static const char *const no[] = {"rm x",
                                      "ls > f",
                                      "sort -o f f",
@@ -148,6 +199,30 @@ static void reading_commands_are_known(void **state)
                                      "echo $(rm x)",
                                      "xargs cat .env",
                                      "rg --pre sh x",
+                                     "sort --outp=f",
+                                     "sort $X",
+                                     "find . $X",
+                                     "find *",
+                                     "ls | xargs sort",
+                                     "ls | xargs find",
+                                     "ls | xargs xargs",
+                                     "git log $X",
+                                     "git diff --outp=f",
+                                     "git grep -Osh pat",
+                                     "git branch --set-upstream-to=x",
+                                     "env '-Stouch p' ls",
+                                     "time -o f ls",
+                                     "uniq - f",
+                                     "uniq -c *",
+                                     "uniq -c a b",
+                                     "sed -n 1p $X",
+                                     "tree -R",
+                                     "file -C",
+                                     "printf -v PATH x",
+                                     "XDG_CONFIG_HOME=. git status",
+                                     "(ls)#'\nrm x #'",
+                                     "./sh -c ls",
+                                     "bash -c ls",
                                      "tree -o f"};
     for (size_t i = 0; i < sizeof yes / sizeof *yes; i++)
         reads(yes[i], true);
