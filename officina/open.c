@@ -3,6 +3,8 @@
 
 #include "build_id.h"
 #include "hash.h"
+#include "tools/root.h"
+#include "tools/secrets.h"
 #include "util/file.h"
 
 #include <dirent.h>
@@ -112,10 +114,16 @@ static void ask_trust(struct app *a)
 
 static void add_file(struct app *a, struct text *t, const char *name)
 {
-    char path[PATH_MAX];
-    struct text body = {0};
-    snprintf(path, sizeof path, "%s/%s", a->root, name);
-    if (file_read(path, CONFIG_MAX, &body, NULL) == 0 && body.len != 0) {
+    struct text body = {0}, safe = {0};
+    struct root root;
+    bool in_key = false;
+    if (root_open(&root, a->root, NULL) < 0)
+        return;
+    /* a link that leads out of the project would send what is not the project's */
+    if (root_read(&root, name, &body, NULL, NULL) == 0 && body.len != 0) {
+        secrets_redact(body.s, body.len < CONFIG_MAX ? body.len : CONFIG_MAX, &safe, &in_key);
+        text_free(&body);
+        body = safe;
         size_t n = body.len < INSTRUCTIONS_MAX ? body.len : INSTRUCTIONS_MAX;
         char *good = utf8_mend(body.s, n);
         text_printf(t, "\nInstructions of the project (%s):\n%s\n", name, good);
@@ -124,6 +132,7 @@ static void add_file(struct app *a, struct text *t, const char *name)
         free(good);
     }
     text_free(&body);
+    root_close(&root);
 }
 
 static void add_branch(struct app *a, struct text *t)
@@ -228,17 +237,19 @@ int app_switch(struct app *a, const char *session, bool fork, struct vt_err *err
     json_t *o = store_session(a->store, session, err);
     if (o == NULL)
         return -1;
-    int held = store_hold(a->store, session, err);
-    if (held < 0) {
-        json_decref(o);
-        return -1;
-    }
+    const struct coupling *before = a->coupling;
     const char *stored = js_str(o, "coupling");
     if (a->o.coupling == NULL && stored != NULL) {
         const struct coupling *c = couplings_find(&a->couplings, stored, NULL);
         a->coupling = c != NULL ? c : a->coupling;
     }
-    if (use_coupling(a, err) < 0) {
+    /* what may fail comes before the lock: the conversation that is open keeps its own until then */
+    int held = use_coupling(a, err) < 0 ? -1 : store_hold(a->store, session, err);
+    if (held < 0) {
+        a->coupling = before;
+        use_coupling(a, NULL);
+        if (a->m->session != NULL)
+            store_hold(a->store, a->m->session, NULL);
         json_decref(o);
         return -1;
     }
@@ -257,7 +268,9 @@ int app_new_session(struct app *a, struct vt_err *err)
     off_clock_id(&a->clock, (uint64_t)store_count(a->store), id);
     int rc = store_new(a->store, a->project, id, a->coupling->name, opening, off_clock_now(&a->clock), err);
     if (rc == 0)
-        rc = store_hold(a->store, id, err) < 0 ? -1 : use_coupling(a, err);
+        rc = use_coupling(a, err) < 0 ? -1 : store_hold(a->store, id, err) < 0 ? -1 : 0;
+    if (rc < 0 && a->m->session != NULL)
+        store_hold(a->store, a->m->session, NULL);
     if (rc == 0) {
         json_t *o = json_object();
         js_set_str(o, "opening", opening);

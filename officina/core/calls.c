@@ -255,7 +255,7 @@ static bool snapped(struct model *m, struct effects *fx)
 {
     struct core *c = m->core;
     struct turn *t = &m->turns[m->n_turns - 1];
-    if (t->tree_before != NULL || t->partial != NULL)
+    if (t->tree_before != NULL || c->snapped == m->n_turns)
         return true;
     if (!c->snap_wait) {
         effect_add(fx, FX_SNAP, (int64_t)m->n_turns - 1, NULL, NULL)->n = SNAP_BEFORE;
@@ -265,6 +265,7 @@ static bool snapped(struct model *m, struct effects *fx)
     }
     if (m->now - c->snap_since < SEC(5))
         return false;
+    c->snapped = m->n_turns;
     set_str(&t->partial, "the snapshot took longer than 5 s");
     notice(m, NOTICE_TROUBLE, "Rewind will not cover this turn: the snapshot took longer than 5 s.");
     return true;

@@ -342,6 +342,8 @@ static void run(struct model *m, const char *name, const char *arg, struct effec
         rewind_redo(m, fx);
     else if (strcmp(name, "/diff") == 0)
         diff_command(m, arg, fx);
+    else if (strcmp(name, "/couple") == 0 && arg[0] != '\0' && m->core->phase == PH_STREAM)
+        notice(m, NOTICE_TROUBLE, "/couple has to wait until the answer has ended; Esc stops it.");
     else if (strcmp(name, "/couple") == 0)
         effect_add(fx, arg[0] != '\0' ? FX_COUPLE : FX_PAGE, 0, arg[0] != '\0' ? arg : "couple", NULL);
     else if (strcmp(name, "/recall") == 0)
@@ -396,6 +398,8 @@ void command_run(struct model *m, const char *line, struct effects *fx)
         arg[--len] = '\0';
     if (cmd == NULL)
         unknown(m, name);
+    else if (!cmd->busy && m->core->rewind_what != 0)
+        notice(m, NOTICE_TROUBLE, "%s has to wait until the files are put back.", name);
     else if (!cmd->busy && m->core->phase != PH_IDLE)
         notice(m, NOTICE_TROUBLE, "%s has to wait until the turn has ended; Esc stops it.", name);
     else if (cmd->args[0] != '\0' && cmd->args[0] != '[' && arg[0] == '\0')

@@ -45,7 +45,7 @@ static void retry(struct model *m, struct effects *fx)
     if (m->engine.link == LINK_AWAY) {
         m->engine.retry_at = m->now;
         engine_tick(m, fx);
-    } else if (m->status == ST_ERROR && c->phase == PH_IDLE && m->n_turns != 0) {
+    } else if (m->status == ST_ERROR && c->phase == PH_IDLE && c->rewind_what == 0 && m->n_turns != 0) {
         clear_kept(m);
         struct turn *t = &m->turns[m->n_turns - 1];
         if (t->state != TURN_FAILED)
@@ -240,6 +240,8 @@ static void snapped(struct model *m, const struct event *e, struct effects *fx)
     t->dirty = true;
     if (e->n != SNAP_BEFORE)
         return;
+    if ((size_t)e->id + 1 == m->n_turns)
+        m->core->snapped = m->n_turns;
     if (e->name == NULL && t->partial == NULL)
         set_str(&t->partial, "no snapshot could be taken");
     if (t->partial != NULL && m->core->snap_wait)

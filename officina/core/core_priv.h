@@ -80,6 +80,7 @@ struct core {
     int requests; /* of this turn */
     int max_requests;
     bool snap_wait; /* a writing call waits for EV_SNAP */
+    size_t snapped; /* the turn whose SNAP_BEFORE was answered or given up, counted from 1 */
     uint64_t snap_since;
     bool in_check;     /* FX_CHECK runs */
     bool stopped;      /* by the user, in this turn */
@@ -131,6 +132,8 @@ void set_str(char **at, const char *s);
 /* ---- turn.c ---- */
 void turn_submit(struct model *m, const char *text, struct effects *fx);
 void turn_begin(struct model *m, const char *text, struct effects *fx);
+/* Begins the next turn with the first queued line, when nothing runs and there is one. */
+void turn_next(struct model *m, struct effects *fx);
 void turn_stop(struct model *m, struct effects *fx);
 /* Ends the open turn. */
 void turn_end(struct model *m, enum turn_state state, struct effects *fx);

@@ -32,6 +32,8 @@ static void forget_conversation(struct model *m)
     c->denied = c->allowed_later = 0;
     c->spent_session = c->saved_tokens = 0;
     c->in_check = c->snap_wait = false;
+    c->snapped = 0;
+    c->rewind_what = 0;
     text_clear(&c->sent);
     text_clear(&c->notes);
     set_str(&c->checkpoint_wanted, NULL);

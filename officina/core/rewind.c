@@ -224,6 +224,10 @@ static void cut_talk(struct model *m, size_t turn, struct effects *fx)
 void rewind_go(struct model *m, size_t turn, int what, struct effects *fx)
 {
     struct core *c = m->core;
+    if (c->rewind_what != 0 || c->phase != PH_IDLE) {
+        notice(m, NOTICE_TROUBLE, "A rewind has to wait until what runs has ended.");
+        return;
+    }
     c->rewind_to = turn;
     c->rewind_what = what;
     c->redo_files = what != 'c';
@@ -262,13 +266,9 @@ static void redo_talk(struct model *m)
     m->composer.caret = 0;
 }
 
-void rewind_done(struct model *m, const struct event *e, struct effects *fx)
+static void finish(struct model *m, int what, const struct event *e, struct effects *fx)
 {
     struct core *c = m->core;
-    int what = c->rewind_what;
-    c->rewind_what = 0;
-    if (what == 0)
-        return;
     if (e->n != 0) {
         notice(m, NOTICE_TROUBLE, "Nothing was rewound: %s",
                e->text != NULL ? e->text : "the files could not be put back");
@@ -296,6 +296,17 @@ void rewind_done(struct model *m, const struct event *e, struct effects *fx)
                    : what == 'f' ? "files"
                    : what == 'c' ? "context"
                                  : "both"));
+}
+
+void rewind_done(struct model *m, const struct event *e, struct effects *fx)
+{
+    struct core *c = m->core;
+    int what = c->rewind_what;
+    c->rewind_what = 0;
+    if (what == 0 || (what != 'r' && c->rewind_to >= m->n_turns))
+        return;
+    finish(m, what, e, fx);
+    turn_next(m, fx); /* lines that came meanwhile */
 }
 
 void rewind_redo(struct model *m, struct effects *fx)

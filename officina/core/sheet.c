@@ -83,6 +83,9 @@ static void act(struct model *m, const char *row, int key, struct effects *fx)
         sheet_clear(&m->sheet);
         if (turn < m->n_turns)
             rewind_go(m, turn, key == '\r' ? 'b' : key, fx);
+    } else if (key == '\r' && kind == SHEET_COUPLE && m->core->phase == PH_STREAM) {
+        sheet_clear(&m->sheet);
+        notice(m, NOTICE_TROUBLE, "/couple has to wait until the answer has ended; Esc stops it.");
     } else if (key == '\r' && row != NULL && (kind == SHEET_RESUME || kind == SHEET_COUPLE)) {
         effect_add(fx, kind == SHEET_RESUME ? FX_OPEN : FX_COUPLE, 0, row, row);
         sheet_clear(&m->sheet);

@@ -122,6 +122,9 @@ static void an_approval_counts_only_after_a_while(void **state)
     play_say(&p, "do");
     play_answer(&p, NULL, "[" CALL(0, "x", "bash", "{\\\"command\\\":\\\"ls\\\"}") "]");
     int64_t id = play_find(&p, FX_CHECK)->id;
+    /* a remark on the first snapshot does not stand for the second */
+    play_step(&p,
+              (struct event){.kind = EV_SNAP, .id = 0, .n = SNAP_USER, .name = "t", .text = "a big file"});
     struct approval *a = mem_new(sizeof *a);
     a->what = mem_dup("ls");
     play_step(&p, (struct event){
@@ -137,6 +140,27 @@ static void an_approval_counts_only_after_a_while(void **state)
     play_step(&p, (struct event){.kind = EV_SNAP, .id = 0, .n = SNAP_BEFORE, .name = "tree"});
     assert_non_null(play_find(&p, FX_RUN));
     assert_true(play_find(&p, FX_RUN)->has_bound);
+    play_end(&p);
+}
+
+static void a_line_waits_for_the_rewind(void **state)
+{
+    struct play p;
+    play_open(&p, "");
+    play_say(&p, "one");
+    play_answer(&p, "1", NULL);
+    play_say(&p, "two");
+    play_answer(&p, "2", NULL);
+    play_say(&p, "/rewind t0001");
+    assert_non_null(play_find(&p, FX_REWIND));
+    play_say(&p, "three");
+    assert_int_equal(p.m->n_turns, 2);
+    play_say(&p, "/new");
+    assert_null(play_find(&p, FX_NEW));
+    play_step(&p, (struct event){.kind = EV_REWIND_DONE, .id = 0});
+    assert_int_equal(p.m->n_turns, 3);
+    assert_int_equal(p.m->turns[0].state, TURN_REWOUND);
+    assert_int_equal(p.m->turns[2].state, TURN_OPEN);
     play_end(&p);
 }
 
@@ -235,6 +259,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_question_is_answered),
+        cmocka_unit_test(a_line_waits_for_the_rewind),
         cmocka_unit_test(calls_run_and_go_back),
         cmocka_unit_test(broken_calls_do_not_kill_the_talk),
         cmocka_unit_test(stopping_leaves_a_valid_history),

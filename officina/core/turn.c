@@ -144,10 +144,19 @@ void turn_submit(struct model *m, const char *text, struct effects *fx)
                "Another Officina holds this conversation; /fork makes a copy to go on with.");
         return;
     }
-    if (m->core->phase != PH_IDLE || !m->core->open)
+    if (m->core->phase != PH_IDLE || !m->core->open || m->core->rewind_what != 0)
         enqueue(m, text);
     else
         turn_begin(m, text, fx);
+}
+
+void turn_next(struct model *m, struct effects *fx)
+{
+    if (m->core->phase != PH_IDLE || m->n_queue == 0)
+        return;
+    char *text = dequeue(m);
+    turn_begin(m, text, fx);
+    free(text);
 }
 
 /* The user's lines that came while the model worked are the next message. */
@@ -267,9 +276,7 @@ void turn_end(struct model *m, enum turn_state state, struct effects *fx)
         economy_after_turn(m, fx);
     }
     if ((state == TURN_DONE || m->headless) && c->phase == PH_IDLE && m->n_queue != 0) {
-        char *text = dequeue(m);
-        turn_begin(m, text, fx);
-        free(text);
+        turn_next(m, fx);
     } else if (c->once && c->phase == PH_IDLE) {
         effect_add(fx, FX_QUIT, 0, NULL, NULL)->n = c->exit;
     }

@@ -3,6 +3,7 @@
 #include "ext/server.h"
 #include "hash.h"
 #include "suggest.h"
+#include "tools/root.h"
 #include "util/conf.h"
 #include "util/file.h"
 #include "util/json.h"
@@ -365,8 +366,13 @@ static int read_named(struct ext *x, const char *kind, const char *name, const c
     for (int i = 0; i < 1 + x->o.trusted; i++) {
         struct text path = {0};
         struct vt_err err;
-        text_printf(&path, "%s%s/%s/%s%s", bases[i], i ? "/.officina" : "", kind, name, tail);
-        int rc = plain_name(name) ? file_read(text_str(&path), 1 << 20, out, &err) : -1;
+        struct root root;
+        text_printf(&path, "%s%s/%s%s", i ? ".officina/" : "", kind, name, tail);
+        int rc = plain_name(name) ? root_open(&root, bases[i], &err) : -1;
+        if (rc == 0) { /* beneath the project or the state folder: a link out of it is refused */
+            rc = root_read(&root, text_str(&path), out, NULL, &err);
+            root_close(&root);
+        }
         text_free(&path);
         if (rc == 0)
             return 0;

@@ -419,6 +419,7 @@ static void read_log(struct ext_server *s)
 
 void server_call(struct ext *x, struct ext_server *s, int64_t call, const char *tool, const json_t *arguments)
 {
+    static const char off[] = "the server failed three times and is off for this session";
     struct open_call *c = mem_new(sizeof *c), **p = &s->calls;
     *c = (struct open_call){
         call, 0, mem_dup(tool), json_deep_copy(arguments), proc_now() + s->timeout * UINT64_C(1000000), NULL};
@@ -426,7 +427,7 @@ void server_call(struct ext *x, struct ext_server *s, int64_t call, const char *
         p = &(*p)->next;
     *p = c;
     if (s->state == SERVER_OFF)
-        end_call(x, s, c, false, "the server failed three times and is off for this session", 58);
+        end_call(x, s, c, false, off, strlen(off));
     else if (s->state == SERVER_READY)
         send_waiting(x, s);
     else if (!s->running && proc_now() >= s->start_after)

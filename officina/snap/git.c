@@ -1,6 +1,7 @@
 #include "snap/git.h"
 
 #include "hash.h"
+#include "tools/box.h"
 #include "util/file.h"
 
 #include <errno.h>
@@ -54,7 +55,7 @@ static int spawn(const char *const *argv, char *const *env, const struct text *i
             dup2(fds[i], i);
         setsid();   /* a Ctrl-C at the terminal is not for git */
         umask(077); /* what it writes lies in the state folder */
-        execvpe("git", (char *const *)argv, env);
+        execvpe(argv[0], (char *const *)argv, env);
         _exit(127);
     }
     while (pid > 0 && waitpid(pid, &status, 0) < 0 && errno == EINTR)
@@ -79,22 +80,24 @@ static const char *const FIXED[] = {"-c", "core.hooksPath=/dev/null",  "-c", "co
                                     "-c", "core.quotePath=false",      "-c", "core.bigFileThreshold=32m",
                                     "-c", "submodule.recurse=false",   "-c", "core.checkStat=default"};
 
+/* What every call finds in its environment behind env[0], its PATH; returns how many there are then. */
+static size_t clean(char **env)
+{
+    static char *const fixed[] = {
+        "HOME=/nonexistent",   "GIT_CONFIG_NOSYSTEM=1",    "GIT_CONFIG_GLOBAL=/dev/null",
+        "GIT_ATTR_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0",    "GIT_OPTIONAL_LOCKS=0",
+        "GIT_PAGER=cat",       "GIT_NO_REPLACE_OBJECTS=1", "LC_ALL=C"};
+    memcpy(env + 1, fixed, sizeof fixed);
+    return 1 + sizeof fixed / sizeof *fixed;
+}
+
 static int run(const char *const *args, const char *const *more, size_t n_more, const struct text *in,
                struct text *out, struct vt_err *err)
 {
     const char *argv[MAX_ARGS + 32] = {"git"};
     char *path = format("PATH=%s", getenv("PATH") ? getenv("PATH") : "/usr/bin:/bin");
-    char *env[20] = {path,
-                     "HOME=/nonexistent",
-                     "GIT_CONFIG_NOSYSTEM=1",
-                     "GIT_CONFIG_GLOBAL=/dev/null",
-                     "GIT_ATTR_NOSYSTEM=1",
-                     "GIT_TERMINAL_PROMPT=0",
-                     "GIT_OPTIONAL_LOCKS=0",
-                     "GIT_PAGER=cat",
-                     "GIT_NO_REPLACE_OBJECTS=1",
-                     "LC_ALL=C"};
-    size_t n = 1, k = 10;
+    char *env[20] = {path};
+    size_t n = 1, k = clean(env);
     for (size_t i = 0; i < sizeof FIXED / sizeof *FIXED; i++)
         argv[n++] = FIXED[i];
     for (size_t i = 0; args[i] && n + 1 < sizeof argv / sizeof *argv; i++)
@@ -119,14 +122,32 @@ int git_run(const struct git *g, const char *const *args, const struct text *in,
     return rc;
 }
 
-int git_look(const char *root, const char *const *args, struct text *out, struct vt_err *err)
+int git_look(const char *root, const char *home, const char *const *args, struct text *out,
+             struct vt_err *err)
 {
-    const char *all[MAX_ARGS] = {"-C", root};
-    size_t n = 2;
-    for (; args[n - 2] && n + 1 < MAX_ARGS; n++)
-        all[n] = args[n - 2];
-    all[n] = NULL;
-    return run(all, NULL, 0, NULL, out, err);
+    struct box b;
+    struct text line = {0};
+    char *path = format("PATH=%s", getenv("PATH") ? getenv("PATH") : "/usr/bin:/bin");
+    char *env[20] = {path};
+    clean(env);
+    text_puts(&line, "exec git");
+    for (size_t i = 0; i < sizeof FIXED / sizeof *FIXED; i++)
+        text_printf(&line, " %s", FIXED[i]);
+    for (size_t i = 0; args[i]; i++)
+        text_printf(&line, " %s", args[i]);
+    int rc = box_open(&b, "project", root, home, err);
+    if (rc == 0 && b.level < BOX_PROJECT)
+        rc = vt_fail(err, VT_E_OS, "bubblewrap does not start");
+    if (rc == 0) {
+        const struct box_way way = {.read_only = true};
+        char **argv = box_argv(&b, &way, text_str(&line));
+        rc = spawn((const char *const *)argv, env, NULL, out, err);
+        box_argv_free(argv);
+    }
+    box_close(&b);
+    text_free(&line);
+    free(path);
+    return rc;
 }
 
 static int make(struct git *g, struct vt_err *err)

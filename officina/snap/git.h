@@ -18,8 +18,11 @@ void git_close(struct git *g);
  * standard output. A failure says git's own words. */
 int git_run(const struct git *g, const char *const *args, const struct text *in, struct text *out,
             struct vt_err *err);
-/* The same in the user's own repository, for looking only: nothing there is written. */
-int git_look(const char *root, const char *const *args, struct text *out, struct vt_err *err);
+/* In the user's own repository, for looking only. Its configuration may name programs (filters, a transport),
+ * so git runs in the read-only sandbox without network, and not at all where there is none. args: plain
+ * words, no quoting. home: the state folder, which is hidden. */
+int git_look(const char *root, const char *home, const char *const *args, struct text *out,
+             struct vt_err *err);
 /* Name of a blob with these bytes, 64 hex digits and a NUL. */
 void git_blob_name(const char *bytes, size_t n, char out[65]);
 

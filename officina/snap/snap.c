@@ -282,7 +282,7 @@ static void do_look(struct snap *s, struct order *o)
                                        NULL};
     struct text out = {0};
     o->e = (struct event){.kind = EV_GIT, .n = UNKNOWN, .m = UNKNOWN};
-    if (git_look(s->root_path, args, &out, NULL) == 0) {
+    if (git_look(s->root_path, s->home, args, &out, NULL) == 0) {
         o->e.n = o->e.m = 0;
         for (const char *p = text_str(&out), *end = p + out.len; p < end; p += strlen(p) + 1) {
             if (strncmp(p, "# branch.head ", 14) == 0)
@@ -292,6 +292,12 @@ static void do_look(struct snap *s, struct order *o)
             if (*p == '2')
                 p += strlen(p) + 1; /* the old name stands behind */
         }
+    } else { /* no sandbox, or no repository: the branch's name needs no program */
+        static const char ref[] = "ref: refs/heads/";
+        text_clear(&out);
+        if (root_read(&s->root, ".git/HEAD", &out, NULL, NULL) == 0 &&
+            strncmp(text_str(&out), ref, sizeof ref - 1) == 0)
+            text_add(&o->name, out.s + sizeof ref - 1, strcspn(out.s + sizeof ref - 1, "\n"));
     }
     text_free(&out);
 }

@@ -353,11 +353,13 @@ static void looks_and_diffs(void **state)
     open_world(&w);
     sh(&w, "git init -q -b trunk .; echo a > f; git add f; git -c user.name=x -c user.email=x commit -qm x; "
            "echo b > f; echo c > h");
+    sh(&w, "git config filter.evil.clean 'touch ran; cat'; echo 'f filter=evil' > .git/info/attributes");
     snap_look(w.s);
     wait_event(&w);
+    sh(&w, "test ! -e ran; rm .git/info/attributes");
     assert_int_equal(w.e.kind, EV_GIT);
     assert_string_equal(text_str(&w.name), "trunk");
-    assert_true(w.e.n == 1 && w.e.m == 1);
+    assert_true((w.e.n == 1 && w.e.m == 1) || w.e.n == UNKNOWN); /* unknown: this machine has no sandbox */
     turn(&w, 0, "echo more >> f");
     struct snap_turn t = {"t", NULL, strdup(w.before), strdup(w.after)};
     snap_diff(w.s, "t", &t, 1);

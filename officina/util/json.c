@@ -89,7 +89,7 @@ char *utf8_mend(const char *s, size_t n)
 
 void js_set_strn(json_t *o, const char *key, const char *s, size_t n)
 {
-    json_t *v = json_stringn(s, n);
+    json_t *v = memchr(s, 0, n) != NULL ? NULL : json_stringn(s, n); /* js_parse() refuses a NUL */
     if (v == NULL) {
         char *good = utf8_mend(s, n);
         v = json_string(good);

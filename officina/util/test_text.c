@@ -1,4 +1,5 @@
 /* Growing text. */
+#include "util/json.h"
 #include "util/text.h"
 
 #include <setjmp.h>
@@ -47,9 +48,21 @@ static void rooms_are_zeroed(void **state)
     free(v);
 }
 
+static void a_nul_is_mended(void **state)
+{
+    json_t *o = json_object();
+    js_set_strn(o, "k", "a\0b", 3);
+    char *s = js_dump(o);
+    o = js_parse(s, strlen(s), NULL, 0);
+    assert_string_equal(js_str(o, "k"), "a\xef\xbf\xbd"
+                                        "b");
+    json_decref(o);
+    free(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(grows_and_replaces),
-                                       cmocka_unit_test(rooms_are_zeroed)};
+                                       cmocka_unit_test(rooms_are_zeroed), cmocka_unit_test(a_nul_is_mended)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
