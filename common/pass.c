@@ -124,7 +124,10 @@ int vt_pass_recv(int sock, int wait_ms, uint8_t *buf, size_t *len, int *fds, uns
     struct pollfd p = {.fd = sock, .events = POLLIN};
     *len = 0;
     *n_fds = 0;
-    if (wait_ms > 0 && poll(&p, 1, wait_ms) <= 0)
+    int ready = 1;
+    while (wait_ms > 0 && (ready = poll(&p, 1, wait_ms)) < 0 && errno == EINTR) {
+    }
+    if (ready <= 0)
         return 0;
     ssize_t n;
     while ((n = recvmsg(sock, &m, MSG_DONTWAIT | MSG_CMSG_CLOEXEC)) < 0 && errno == EINTR) {

@@ -6,18 +6,22 @@
 #include "../backend/internal.h"
 #include "build_id.h"
 
+#include <dirent.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#define MEMORY (640u << 20) /* of the device, for what one process takes */
+#define MEMORY     (640u << 20) /* of the device */
+#define SHARED_MAX 64
 
 struct fake {
     struct be_pool *pool;
-    _Atomic uint64_t used;
 };
+
+static _Atomic uint64_t used; /* by this process, for itself */
 
 static _Atomic int present; /* the fault that everything meets */
 
@@ -37,43 +41,89 @@ static int trouble(struct vt_err *err)
                : 0;
 }
 
-static int take(struct be *b, size_t bytes, struct vt_err *err)
+/* ---- shared memory, that of this process and of its siblings, of which one is the vault ---- */
+
+struct shared {
+    ino_t seen[SHARED_MAX];
+    unsigned n;
+    uint64_t bytes;
+};
+
+static void add_shared(struct shared *s, const struct stat *st)
 {
-    struct fake *f = b->device;
-    uint64_t free_bytes = MEMORY - atomic_load(&f->used);
+    for (unsigned i = 0; i < s->n; i++)
+        if (s->seen[i] == st->st_ino)
+            return;
+    if (s->n < SHARED_MAX)
+        s->seen[s->n++] = st->st_ino;
+    s->bytes += (uint64_t)st->st_size;
+}
+
+static void look_into(struct shared *s, long pid)
+{
+    char path[64], target[32];
+    struct dirent *e;
+    struct stat st;
+    snprintf(path, sizeof path, "/proc/%ld/fd", pid);
+    DIR *d = opendir(path);
+    while (d && (e = readdir(d)) != NULL) {
+        ssize_t n = readlinkat(dirfd(d), e->d_name, target, sizeof target - 1);
+        target[n > 0 ? n : 0] = '\0';
+        if (strncmp(target, "/memfd:vitriol", 14) == 0 && fstatat(dirfd(d), e->d_name, &st, 0) == 0)
+            add_shared(s, &st);
+    }
+    if (d)
+        closedir(d);
+}
+
+static uint64_t shared_bytes(void)
+{
+    struct shared s = {0};
+    char path[64];
+    long pid;
+    look_into(&s, (long)getpid());
+    snprintf(path, sizeof path, "/proc/%ld/task/%ld/children", (long)getppid(), (long)getppid());
+    FILE *f = fopen(path, "re");
+    while (f && fscanf(f, "%ld", &pid) == 1)
+        look_into(&s, pid);
+    if (f)
+        fclose(f);
+    return s.bytes;
+}
+
+static uint64_t free_of_device(void)
+{
+    uint64_t taken = atomic_load(&used) + shared_bytes();
+    return taken < MEMORY ? MEMORY - taken : 0;
+}
+
+static int room(size_t bytes, struct vt_err *err)
+{
+    uint64_t free_bytes = free_of_device();
     if (bytes > free_bytes || atomic_load(&present) == FAULT_FULL)
         return vt_fail(err, VT_E_DEVICE_MEM, "GPU 0: %.1f MiB asked for, %.1f MiB of %.1f MiB are free",
                        (double)bytes / 1048576, (double)free_bytes / 1048576, (double)MEMORY / 1048576);
-    atomic_fetch_add(&f->used, bytes);
     return 0;
-}
-
-static void give(struct be *b, size_t bytes)
-{
-    struct fake *f = b->device;
-    atomic_fetch_sub(&f->used, bytes);
 }
 
 static int fake_alloc(struct be *b, void **out, size_t bytes, struct vt_err *err)
 {
-    return take(b, bytes, err) < 0 ? -1 : cpu_table()->alloc(b, out, bytes, err);
+    if (room(bytes, err) < 0 || cpu_table()->alloc(b, out, bytes, err) < 0)
+        return -1;
+    atomic_fetch_add(&used, bytes);
+    return 0;
 }
 
 static void fake_release(struct be *b, void *p, size_t bytes)
 {
     if (p)
-        give(b, bytes);
+        atomic_fetch_sub(&used, bytes);
     cpu_table()->release(b, p, bytes);
 }
 
 static int fake_share(struct be *b, void **out, size_t bytes, int *fd, struct vt_err *err)
 {
-    return take(b, bytes, err) < 0 ? -1 : cpu_table()->share(b, out, bytes, fd, err);
-}
-
-static int fake_share_open(struct be *b, void **out, size_t bytes, int fd, struct vt_err *err)
-{
-    return take(b, bytes, err) < 0 ? -1 : cpu_table()->share_open(b, out, bytes, fd, err);
+    return room(bytes, err) < 0 ? -1 : cpu_table()->share(b, out, bytes, fd, err);
 }
 
 static int fake_read(struct be *b, void *dst, const void *src, size_t bytes, struct vt_err *err)
@@ -129,8 +179,12 @@ static int fake_count(void)
 
 static int fake_facts(struct gpu_facts *out, int device, struct vt_err *err)
 {
-    *out = (struct gpu_facts){
-        .name = "fake", .uuid = "0", .sm = 90, .free = MEMORY, .total = MEMORY, .multiprocessors = 1};
+    *out = (struct gpu_facts){.name = "fake",
+                              .uuid = "0",
+                              .sm = 90,
+                              .free = free_of_device(),
+                              .total = MEMORY,
+                              .multiprocessors = 1};
     return 0;
 }
 
@@ -142,8 +196,6 @@ static const struct be_ops *table(void)
     ops.alloc = fake_alloc;
     ops.release = fake_release;
     ops.share = fake_share;
-    ops.share_open = fake_share_open;
-    ops.unshare = fake_release;
     ops.read = fake_read;
     ops.fetch = fake_read;
     ops.sync = fake_sync;

@@ -3,11 +3,16 @@
 #include "frame.h"
 #include "pass.h"
 
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#define LET_GO_MS 2000
 
 struct piece {
     char name[KEEP_NAME];
@@ -24,6 +29,7 @@ struct keep {
     struct piece piece[KEEP_MAX];
     unsigned n;
     struct vt_enc enc;
+    char trouble[200];
 };
 
 int keep_new(struct keep **out, const char *path, struct vt_err *err)
@@ -113,8 +119,10 @@ static int hear(struct keep *k, int wait_ms, struct vt_err *err)
     unsigned n;
     struct vt_frame f;
     int rc = vt_pass_recv(k->sock, wait_ms, buf, &len, fds, &n);
-    if (rc <= 0)
-        return vt_fail(err, VT_E_UNAVAILABLE, "the vault at %s does not answer", k->path);
+    if (rc == 0)
+        return vt_fail(err, VT_E_BUSY, "the vault at %s has not answered within %d ms", k->path, wait_ms);
+    if (rc < 0)
+        return vt_fail(err, VT_E_UNAVAILABLE, "the vault at %s has hung up", k->path);
     rc = vt_frame_open(&f, buf, len, sizeof buf, err);
     if (rc == 0) {
         rc = take_answer(k, &f, fds, n);
@@ -139,10 +147,8 @@ static void unlearn(struct keep *k)
     }
 }
 
-int keep_claim(struct keep *k, const struct keep_want *want, unsigned n, int wait_ms, struct vt_err *err)
+static void plan(struct keep *k, const struct keep_want *want, unsigned n)
 {
-    forget(k);
-    hang_up(k);
     for (unsigned i = 0; i < n && i < KEEP_MAX; i++) {
         struct piece *p = &k->piece[i];
         *p = (struct piece){.bytes = want[i].bytes, .fd = -1, .device = want[i].device};
@@ -150,6 +156,10 @@ int keep_claim(struct keep *k, const struct keep_want *want, unsigned n, int wai
         memcpy(p->key, want[i].key, KEEP_KEY);
     }
     k->n = n < KEEP_MAX ? n : KEEP_MAX;
+}
+
+static int ask(struct keep *k, int wait_ms, struct vt_err *err)
+{
     k->sock = vt_pass_dial(k->path, err);
     if (k->sock < 0)
         return -1;
@@ -161,11 +171,34 @@ int keep_claim(struct keep *k, const struct keep_want *want, unsigned n, int wai
         vt_enc_put_bin(&k->enc, k->piece[i].key, KEEP_KEY);
         vt_enc_put_u64(&k->enc, k->piece[i].bytes);
     }
-    if (say(k, NULL, 0, err) == 0 && hear(k, wait_ms, err) == 0)
+    return say(k, NULL, 0, err) < 0 ? -1 : hear(k, wait_ms, err);
+}
+
+static void note(struct keep *k, const struct vt_err *why)
+{
+    snprintf(k->trouble, sizeof k->trouble, "%.*s", (int)sizeof k->trouble - 1, why->text);
+}
+
+int keep_claim(struct keep *k, const struct keep_want *want, unsigned n, int wait_ms, struct vt_err *err)
+{
+    struct vt_err why = {0};
+    forget(k);
+    hang_up(k);
+    k->trouble[0] = '\0';
+    plan(k, want, n);
+    if (ask(k, wait_ms, &why) == 0)
         return 0;
     unlearn(k);
     hang_up(k);
+    note(k, &why);
+    if (err)
+        *err = why;
     return -1;
+}
+
+const char *keep_trouble(const struct keep *k)
+{
+    return k->trouble;
 }
 
 bool keep_connected(const struct keep *k)
@@ -200,6 +233,26 @@ static void tell_whole(struct keep *k, const struct piece *p)
     say(k, NULL, 0, NULL);
 }
 
+/* The vault drops what it has of that name, so that there is room for it again: a pipe's end takes the place, and that one is
+ * replaced, too; when the pipe has hung up, both are gone. */
+static void let_go(struct keep *k, const struct piece *p)
+{
+    struct piece empty = *p;
+    int ends[2];
+    if (k->sock < 0 || pipe2(ends, O_CLOEXEC) < 0)
+        return;
+    struct pollfd gone = {.fd = ends[0]};
+    empty.bytes = 0;
+    empty.fd = ends[1];
+    put(k, &empty);
+    close(ends[1]);
+    empty.fd = ends[0];
+    put(k, &empty);
+    while (poll(&gone, 1, LET_GO_MS) < 0 && errno == EINTR) {
+    }
+    close(ends[0]);
+}
+
 /* Memory of this process that a descriptor keeps: what the processor's backend shares. */
 static int host_map(struct piece *p, struct vt_err *err)
 {
@@ -222,14 +275,17 @@ int keep_map(struct keep *k, unsigned i, struct be *be, void **out, bool *old, u
              struct vt_err *err)
 {
     struct piece *p = &k->piece[i];
+    struct vt_err why;
     *out = NULL;
     if (i >= k->n)
         return vt_fail(err, VT_E_CAPABILITY, "piece %u was not claimed", i);
-    if (p->old && (p->device ? be_share_open(be, &p->at, p->bytes, p->fd, err) : host_map(p, err)) < 0) {
+    if (p->old && (p->device ? be_share_open(be, &p->at, p->bytes, p->fd, &why) : host_map(p, &why)) < 0) {
         /* Something else than what it is called: made anew. */
+        note(k, &why);
         close(p->fd);
         p->fd = -1;
         p->old = p->whole = false;
+        let_go(k, p);
     }
     if (!p->old) {
         if ((p->device ? be_share(be, &p->at, p->bytes, &p->fd, err) : host_map(p, err)) < 0)
@@ -275,7 +331,8 @@ bool keep_tend(struct keep *k)
         return false;
     }
     k->sock = vt_pass_dial(k->path, NULL);
-    for (unsigned i = 0; i < k->n && k->sock >= 0; i++) {
+    for (unsigned i = k->n;
+         i-- > 0 && k->sock >= 0;) { /* a ledger before its pages, which mean nothing without */
         const struct piece *p = &k->piece[i];
         if (p->fd < 0)
             continue;

@@ -32,10 +32,13 @@ int keep_new(struct keep **out, const char *path, struct vt_err *err);
 /* Gives nothing back to the vault, unmaps nothing: keep_release comes first. NULL is fine. */
 void keep_free(struct keep *k);
 
-/* The n (at most KEEP_MAX) pieces of this engine; waits for the vault's answer up to wait_ms. VT_E_UNAVAILABLE: no vault. Then no
- * piece is held, and what is mapped is given to the next vault that is found. What was claimed before must have been released. */
+/* The n (at most KEEP_MAX) pieces of this engine; waits for the vault's answer up to wait_ms. VT_E_UNAVAILABLE: no vault;
+ * VT_E_BUSY: there is one that may hold them, but it does not answer. Then no piece is held, and what is mapped is given to the
+ * next vault that is found. What was claimed before must have been released. */
 int keep_claim(struct keep *k, const struct keep_want *want, unsigned n, int wait_ms, struct vt_err *err);
 bool keep_connected(const struct keep *k);
+/* What went wrong with the vault or with a piece of it since the last claim; empty: nothing. */
+const char *keep_trouble(const struct keep *k);
 /* Bytes of the device that are held, not to be asked for again. */
 uint64_t keep_held(const struct keep *k);
 

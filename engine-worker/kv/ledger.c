@@ -3,6 +3,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #define MAGIC 0x3172656764654c56u /* VLedger1 */
 
@@ -17,6 +18,15 @@ size_t kv_ledger_bytes(uint32_t n_pages)
     return sizeof(struct kv_ledger) + n_pages * sizeof(struct kv_ledger_entry);
 }
 
+/* The seals of a ledger that is lost may be there still: counting from 0 would repeat its stamps. */
+static uint64_t first_stamp(void)
+{
+    uint64_t r = 0;
+    if (getrandom(&r, sizeof r, 0) != (ssize_t)sizeof r)
+        r = 0;
+    return r >> 1;
+}
+
 bool kv_ledger_open(struct kv_ledger *l, uint32_t n_pages, uint32_t n_snaps, uint64_t page_bytes,
                     uint64_t snap_bytes)
 {
@@ -24,6 +34,7 @@ bool kv_ledger_open(struct kv_ledger *l, uint32_t n_pages, uint32_t n_snaps, uin
         l->snap_bytes == snap_bytes)
         return true;
     memset(l, 0, kv_ledger_bytes(n_pages));
+    l->stamp = first_stamp();
     l->n_pages = n_pages;
     l->n_snaps = n_snaps;
     l->page_bytes = page_bytes;

@@ -81,6 +81,30 @@ static int settle(struct resident *r, const struct model *m, const struct reside
     return 0;
 }
 
+/* A vault lets go what is not wanted any more before it answers, so that more is free than before. The difference is added: the
+ * backend has taken something meanwhile, which belongs to what is planned. */
+static int claim(struct resident *r, const struct resident_config *c, int n, uint64_t weights,
+                 struct vt_err *err)
+{
+    struct gpu_facts before, after;
+    bool known = gpu_facts(&before, n, NULL) == 0;
+    int rc = c->claim(c->claim_arg, r, weights, err);
+    if (known && gpu_facts(&after, n, NULL) == 0 && after.free > before.free)
+        r->gpu.free += after.free - before.free;
+    return rc;
+}
+
+/* What a silent vault holds is missing, which the next process may find otherwise: this is no word on the plan. */
+static int claim_and_fit(struct resident *r, const struct resident_config *c, int n, uint64_t weights,
+                         struct vt_err *err)
+{
+    struct vt_err why = {0};
+    bool silent = c->keep && claim(r, c, n, weights, &why) < 0 && why.code == VT_E_BUSY;
+    if (fits(r, weights, c, err) == 0)
+        return 0;
+    return silent ? vt_fail(err, VT_E_BUSY, "%s; what it holds is missing on %s", why.text, r->device) : -1;
+}
+
 static int open_gpu(struct resident *r, const struct model *m, const struct resident_config *c, int n,
                     struct vt_err *err)
 {
@@ -91,9 +115,7 @@ static int open_gpu(struct resident *r, const struct model *m, const struct resi
         upload_plan(m, r->be, &weights, err) < 0)
         return -1;
     r->device_us = now() - start;
-    if (c->keep)
-        c->claim(c->claim_arg, r, weights);
-    if (fits(r, weights, c, err) < 0 || place(r, c, &at, &seal, err) < 0 ||
+    if (claim_and_fit(r, c, n, weights, err) < 0 || place(r, c, &at, &seal, err) < 0 ||
         upload_new(&r->up, m, r->be, &at, c->progress, c->arg, err) < 0 ||
         settle(r, m, c, &at, seal, err) < 0)
         return -1;
@@ -154,7 +176,7 @@ int resident_open(struct resident *r, const struct model *m, const struct reside
     r->m = m;
     if (be_new(&r->be, r->pool, c->simd, err) == 0) {
         if (c->keep)
-            c->claim(c->claim_arg, r, 0);
+            c->claim(c->claim_arg, r, 0, NULL); /* without a vault it goes on, too */
         return 0;
     }
     resident_close(r);

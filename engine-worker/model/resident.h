@@ -11,11 +11,11 @@
 struct resident {
     struct be_pool *pool; /* of this processor; what is not on the device goes on there */
     struct be *be;
-    struct upload *up;              /* NULL: on this processor */
-    const struct model *m;          /* as fw_new takes it */
-    char device[16];                /* "cpu", "gpu:0" */
-    char note[256];                 /* "auto" took the processor although there is a GPU: why; else empty */
-    struct gpu_facts gpu;           /* before the model was there; zeroed without */
+    struct upload *up;     /* NULL: on this processor */
+    const struct model *m; /* as fw_new takes it */
+    char device[16];       /* "cpu", "gpu:0" */
+    char note[256];        /* "auto" took the processor although there is a GPU: why; else empty */
+    struct gpu_facts gpu;  /* before the model was there, without what a vault let go; zeroed without */
     uint64_t device_us, weights_us; /* until there was a device, and then until the model was there */
     bool kept;                      /* the weights were there already */
 };
@@ -27,9 +27,10 @@ struct resident_config {
     upload_progress *progress;
     void *arg;
     /* Memory that outlives the process; NULL: none. claim is called when the device is known, before anything is taken of it, and
-     * claims this many bytes for the weights as the first piece, or none for them (0: on this processor). */
+     * claims this many bytes for the weights as the first piece, or none for them (0: on this processor). It fails as keep_claim
+     * does. */
     struct keep *keep;
-    void (*claim)(void *arg, const struct resident *r, uint64_t weights);
+    int (*claim)(void *arg, const struct resident *r, uint64_t weights, struct vt_err *err);
     void *claim_arg;
 };
 
@@ -41,7 +42,8 @@ struct resident_config {
  * resident_open. */
 void resident_warm(const char *device);
 /* m is borrowed. VT_E_CONFIG: no such device; VT_E_DEVICE_MEM: what it would take and what is free; VT_E_CAPABILITY: the device
- * cannot read a tensor's type. On failure nothing is held. */
+ * cannot read a tensor's type; VT_E_BUSY: what is free is not enough, and there is a vault that may hold the rest but does not
+ * answer. On failure nothing is held. */
 int resident_open(struct resident *r, const struct model *m, const struct resident_config *c,
                   struct vt_err *err);
 void resident_close(struct resident *r); /* a zeroed one is fine */

@@ -11,7 +11,8 @@
 
 enum { PHASE_WEIGHTS = 1, PHASE_KV = 2 };
 
-#define VAULT_WAIT_MS 500 /* for an answer that comes in a millisecond */
+#define VAULT_WAIT_MS                                                                                        \
+    5000 /* for an answer that comes in a millisecond unless the machine is short of everything */
 
 struct claim {
     struct eng *e;
@@ -227,22 +228,22 @@ static void want(struct keep_want *w, const char *name, bool device, const uint8
     memcpy(w->key, key, KEEP_KEY);
 }
 
-/* Asks the vault for what this engine needs. Without an answer the engine goes without. */
-static void claim(void *arg, const struct resident *r, uint64_t weights)
+/* Asks the vault for what this engine needs. */
+static int claim(void *arg, const struct resident *r, uint64_t weights, struct vt_err *err)
 {
     struct claim *c = arg;
     struct eng *e = c->e;
     struct keep_want w[KEEP_MAX];
     uint8_t wkey[KEEP_KEY], key[KEEP_KEY];
     struct kv_shape all, window;
-    struct vt_err err;
     unsigned n = 0;
     e->be = r->be;
     e->first_kept = weights > 0;
-    if (describe(e, &err) < 0 ||
-        piece_key(e, "weights", r, e->facts.payload, sizeof e->facts.payload, wkey) < 0 ||
+    if (describe(e, err) < 0)
+        return -1;
+    if (piece_key(e, "weights", r, e->facts.payload, sizeof e->facts.payload, wkey) < 0 ||
         piece_key(e, "kv", r, e->facts.layout_fp, sizeof e->facts.layout_fp, key) < 0)
-        return;
+        return vt_fail(err, VT_E_NOMEM, "out of memory for a piece's key");
     shapes(e, c->config, &all, &window);
     if (weights > 0)
         want(&w[n++], "weights", true, wkey, weights);
@@ -252,8 +253,9 @@ static void claim(void *arg, const struct resident *r, uint64_t weights)
         want(&w[n++], "window", true, key, kv_pool_bytes(&window));
         want(&w[n++], "window.ledger", false, key, kv_ledger_bytes(window.n_pages));
     }
-    keep_claim(c->config->keep, w, n, VAULT_WAIT_MS, &err);
+    int rc = keep_claim(c->config->keep, w, n, VAULT_WAIT_MS, err);
     e->held = keep_held(c->config->keep);
+    return rc;
 }
 
 /* The pool's memory and ledger; both of the engine before, or both empty. */

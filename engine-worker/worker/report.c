@@ -139,6 +139,9 @@ void report_load(struct worker *w)
            (double)w->process_us / 1e3, (double)f->model_us / 1e3, (double)f->device_us / 1e3,
            (double)f->weights_us / 1e3, f->weights_kept ? "kept" : "loaded", (double)f->pools_us / 1e3,
            f->kv_kept, f->kv_spoilt, f->vault ? "a vault holds it" : "no vault");
+    if (w->keep != NULL && keep_trouble(w->keep)[0] != '\0')
+        vt_log(w->log, VT_LOG_WARNING, "memory of the engine before was not taken over: %s",
+               keep_trouble(w->keep));
 }
 
 void report_ready(struct worker *w)

@@ -72,3 +72,17 @@ def test_spoilt_weights_are_uploaded_again(tmp_path):
         a.next_generation('engine0', a.kill('engine0'))
         assert not gpu.loads(a)[-1].kept
         assert a.text(short(2), 30) == want
+
+
+def test_a_changed_plan_finds_the_room_of_the_old_one(tmp_path):
+    """The old pages and the new ones do not fit side by side: the vault lets go of the old ones first."""
+    for name, ctx in (('wide', 40960), ('narrow', 32768)):
+        (tmp_path / (name + '.conf')).write_text('[engine]\nctx_tokens = %d\n' % ctx)
+    sets = dict(SETS, **{'engine.program': program('vitriol-engine-fake'), 'engine.device': 'auto', 'paths.profiles_dir': tmp_path})
+    del sets['engine.ctx_tokens']
+    with Appliance(sets=sets) as a:
+        for name in ('wide', 'narrow', 'wide'):
+            a.ctl('apply', name, '--wait')
+            assert a.ctl_json('status')['profile'] == name
+            assert a.ctl_json('fingerprint')['current'][0]['map']['engine.simd'] == 'fake', a.log_text()
+        assert 'the model runs on the CPU' not in a.log_text() and gpu.loads(a)[-1].kept
