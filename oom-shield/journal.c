@@ -5,9 +5,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <time.h>
 #include <unistd.h>
 
-#define MARKS_MAX 65536
+#define MARKS_MAX  65536
+#define LOCK_TRIES 20
+#define LOCK_PAUSE 100000000 /* ns */
 
 static bool remember(struct journal *j, const struct mark *m)
 {
@@ -61,14 +65,42 @@ static int put(int fd, const struct journal *j, const struct mark *m)
     char line[160];
     int n = snprintf(line, sizeof line, "%d %llu %d %d %llu %s\n", (int)m->pid, (unsigned long long)m->start,
                      m->was, m->now, (unsigned long long)m->at, j->boot);
-    return write(fd, line, (size_t)n) == n ? 0 : -1;
+    off_t end = lseek(fd, 0, SEEK_END);
+    ssize_t done = write(fd, line, (size_t)n);
+    if (done == n)
+        return 0;
+    /* Half a line would spoil the next one, too. */
+    int why = done < 0 ? errno : ENOSPC;
+    if (done > 0 && end >= 0 && ftruncate(fd, end) < 0)
+        why = errno;
+    errno = why;
+    return -1;
 }
 
-int journal_open(struct journal *j, const char *dir, const char *proc_root, struct vt_err *err)
+/* A folder that is not there holds no journal, either. */
+static int lock_dir(struct journal *j, const char *dir, struct vt_err *err)
 {
-    *j = (struct journal){.fd = -1};
+    const struct timespec pause = {.tv_nsec = LOCK_PAUSE};
+    j->lock = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    for (int i = 0; j->lock >= 0; i++) {
+        if (flock(j->lock, LOCK_EX | LOCK_NB) == 0 || (errno != EWOULDBLOCK && errno != EINTR))
+            break;
+        if (i == LOCK_TRIES)
+            return vt_fail(err, VT_E_BUSY, "%s: another vitriol-shield works with the journal in it", dir);
+        nanosleep(&pause, NULL);
+    }
+    return 0;
+}
+
+int journal_open(struct journal *j, const char *dir, const char *proc_root, bool write, struct vt_err *err)
+{
+    *j = (struct journal){.fd = -1, .lock = -1, .fixed = !write};
     if (snprintf(j->path, sizeof j->path, "%s/shield.journal", dir) >= (int)sizeof j->path)
         return vt_fail(err, VT_E_CONFIG, "%s: the path is too long", dir);
+    if (write && lock_dir(j, dir, err) < 0) {
+        journal_close(j);
+        return -1;
+    }
     read_boot(j, proc_root);
     read_all(j);
     return 0;
@@ -78,15 +110,17 @@ void journal_close(struct journal *j)
 {
     if (j->fd >= 0)
         close(j->fd);
+    if (j->lock >= 0)
+        close(j->lock);
     free(j->mark);
-    *j = (struct journal){.fd = -1};
+    *j = (struct journal){.fd = -1, .lock = -1};
 }
 
 int journal_add(struct journal *j, const struct mark *m, struct vt_err *err)
 {
-    if (j->fd < 0)
+    if (j->fd < 0 && !j->fixed)
         j->fd = open(j->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (j->fd < 0 || put(j->fd, j, m) < 0)
+    if (!j->fixed && (j->fd < 0 || put(j->fd, j, m) < 0))
         return vt_fail_errno(err, VT_E_OS, "%s", j->path);
     return remember(j, m) ? 0 : vt_fail(err, VT_E_NOMEM, "no memory for another mark");
 }
@@ -109,7 +143,7 @@ void journal_keep(struct journal *j, bool (*keep)(void *arg, const struct mark *
             j->mark[n++] = j->mark[i];
     }
     j->n = n;
-    if (n == had)
+    if (n == had || j->fixed)
         return;
     if (n == 0 && unlink(j->path) == 0) {
         if (j->fd >= 0)

@@ -22,14 +22,16 @@ struct mark {
 struct journal {
     char path[512];
     char boot[40];
-    int fd;
+    int fd, lock;      /* -1: not open */
+    bool fixed;        /* only looked at: changes stay in memory */
     struct mark *mark; /* owned */
     unsigned n, cap;
 };
 
 /* Reads what DIR/shield.journal holds of this boot; entries that make no sense
- * are dropped. It is made with the first entry. */
-int journal_open(struct journal *j, const char *dir, const char *proc_root, struct vt_err *err);
+ * are dropped. It is made with the first entry. write: DIR is locked, for up to
+ * two seconds of waiting (VT_E_BUSY); else nothing in DIR is changed. */
+int journal_open(struct journal *j, const char *dir, const char *proc_root, bool write, struct vt_err *err);
 void journal_close(struct journal *j);
 int journal_add(struct journal *j, const struct mark *m, struct vt_err *err);
 const struct mark *journal_find(const struct journal *j, pid_t pid, uint64_t start);

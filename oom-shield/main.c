@@ -72,7 +72,7 @@ static void scan(struct app *a)
     /* Looked at each time: a limit may be set while it runs. */
     mem_read_cgroup(&c, a->shield.proc_root, vt_config_str(a->cfg, VT_CFG_PATHS_CGROUP_ROOT));
     bool limited = c.limit != MEM_NO_LIMIT;
-    if (limited && !a->shield.scope_cgroup && a->ready)
+    if (limited && !a->shield.scope_cgroup) /* at the first scan the marks of a dead one, too */
         shield_undo(&a->shield);
     a->shield.scope_cgroup = limited;
     if (shield_scan(&a->shield, true, NULL, NULL, &err) < 0)
@@ -199,7 +199,7 @@ static int serve(int argc, char **argv, struct app *a, struct vt_err *err)
         return vt_fail(err, VT_E_CONFIG, "VITRIOL_RUN_DIR names no folder");
     snprintf(a->dir, sizeof a->dir, "%s", run);
     own_cgroup(&a->shield.rules, getppid(), root);
-    if (vt_sandbox_enter(err) < 0 || shield_open(&a->shield, a->dir, root, err) < 0)
+    if (vt_sandbox_enter(err) < 0 || shield_open(&a->shield, a->dir, root, true, err) < 0)
         return -1;
     sigset_t guarded;
     sigemptyset(&guarded);
@@ -232,7 +232,8 @@ static void show(void *arg, const struct task *t, enum verdict v)
 static int by_hand(const char *what, const char *dir, struct app *a, struct vt_err *err)
 {
     bool undo = strcmp(what, "--undo") == 0, mark = strcmp(what, "--mark") == 0;
-    if (make_rules(&a->shield.rules, a->cfg, 0, err) < 0 || shield_open(&a->shield, dir, "/proc", err) < 0)
+    if (make_rules(&a->shield.rules, a->cfg, 0, err) < 0 ||
+        shield_open(&a->shield, dir, "/proc", undo || mark, err) < 0)
         return -1;
     int rc = 0;
     if (undo) {

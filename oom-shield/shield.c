@@ -20,10 +20,10 @@ struct family {
     unsigned n, cap;
 };
 
-int shield_open(struct shield *s, const char *dir, const char *proc_root, struct vt_err *err)
+int shield_open(struct shield *s, const char *dir, const char *proc_root, bool write, struct vt_err *err)
 {
     snprintf(s->proc_root, sizeof s->proc_root, "%s", proc_root);
-    return journal_open(&s->journal, dir, proc_root, err);
+    return journal_open(&s->journal, dir, proc_root, write, err);
 }
 
 void shield_close(struct shield *s)
@@ -136,7 +136,7 @@ static int look(struct shield *s, const struct family *f, pid_t pid, bool mark, 
             struct mark m = {t->pid, t->start, parent->was, t->adj, ticks_now()};
             rc = journal_add(&s->journal, &m, err);
         }
-        if (*v == MAY_MARK && mark)
+        if (rc == 0 && *v == MAY_MARK && mark)
             rc = mark_one(s, dir, t, err);
     }
     close(dir);

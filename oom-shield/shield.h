@@ -20,8 +20,8 @@ struct shield {
     unsigned restored, not_restored;
 };
 
-/* dir: where the journal is kept. Takes over the marks of a dead one. */
-int shield_open(struct shield *s, const char *dir, const char *proc_root, struct vt_err *err);
+/* dir: where the journal is kept. Takes over the marks of a dead one. write: as journal_open's; needed to mark and to undo. */
+int shield_open(struct shield *s, const char *dir, const char *proc_root, bool write, struct vt_err *err);
 void shield_close(struct shield *s);
 /* One look at all processes. mark: also raises. each: told of every process, may be NULL. */
 int shield_scan(struct shield *s, bool mark, void (*each)(void *arg, const struct task *t, enum verdict v),

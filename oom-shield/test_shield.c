@@ -3,10 +3,12 @@
 
 #include <ftw.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -234,7 +236,7 @@ static struct shield opened(const struct world *w)
 {
     struct shield s = {.rules = {.uid = getuid(), .own = 50, .floor = 300, .min_bytes = 64 * MIB}};
     struct vt_err err;
-    assert_int_equal(shield_open(&s, w->dir, w->proc, &err), 0);
+    assert_int_equal(shield_open(&s, w->dir, w->proc, true, &err), 0);
     return s;
 }
 
@@ -290,6 +292,65 @@ static void another_takes_over(void **state)
     shield_close(&s);
     s = opened(w);
     assert_int_equal(shield_marked(&s), 0);
+    shield_close(&s);
+}
+
+static char *journal_text(const struct world *w, char *text, size_t size)
+{
+    char path[80];
+    snprintf(path, sizeof path, "%s/shield.journal", w->dir);
+    FILE *f = fopen(path, "r");
+    text[f ? fread(text, 1, size - 1, f) : 0] = '\0';
+    if (f)
+        fclose(f);
+    return text;
+}
+
+/* Neither an heir that it finds nor a process that has ended changes a byte, and no lock is needed. */
+static void a_look_writes_nothing(void **state)
+{
+    struct world *w = *state;
+    struct vt_err err;
+    char before[512], after[512];
+    struct shield s = opened(w), looker = s;
+    scan(&s);
+    process(w, 61, 60, "another", 300, 300, 77);
+    process(w, 71, 60, "born later", 300, 2, 1ul << 40);
+    journal_text(w, before, sizeof before);
+    assert_int_equal(shield_open(&looker, w->dir, w->proc, false, &err), 0);
+    assert_int_equal(shield_scan(&looker, false, NULL, NULL, &err), 0);
+    assert_int_equal(shield_marked(&looker), 2); /* 60 and its heir */
+    shield_close(&looker);
+    assert_true(before[0] != '\0');
+    assert_string_equal(journal_text(w, after, sizeof after), before);
+    assert_int_equal(shield_open(&looker, w->dir, w->proc, true, &err), -1);
+    assert_int_equal(err.code, VT_E_BUSY);
+    shield_close(&s);
+}
+
+/* A full disk may take half a line: it is cut off again, and nobody is marked who is not written down. */
+static void half_an_entry_is_cut_off(void **state)
+{
+    struct world *w = *state;
+    struct vt_err err;
+    char text[512];
+    struct shield s = opened(w);
+    struct mark m = {60, 8, 0, 300, 9};
+    struct rlimit was, tight;
+    assert_int_equal(journal_add(&s.journal, &m, &err), 0);
+    size_t whole = strlen(journal_text(w, text, sizeof text));
+    signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &was);
+    tight = (struct rlimit){whole + 5, was.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &tight);
+    int rc = shield_scan(&s, true, NULL, NULL, &err);
+    setrlimit(RLIMIT_FSIZE, &was);
+    assert_int_equal(rc, -1);
+    assert_int_equal(strlen(journal_text(w, text, sizeof text)), whole);
+    assert_int_equal(adj_of(w, 61), 100);
+    scan(&s);
+    shield_undo(&s);
+    assert_int_equal(adj_of(w, 61), 100);
     shield_close(&s);
 }
 
@@ -365,6 +426,8 @@ int main(void)
         cmocka_unit_test(kept_by_the_user),
         W(marks_and_takes_back),
         W(another_takes_over),
+        W(a_look_writes_nothing),
+        W(half_an_entry_is_cut_off),
         W(changed_meanwhile),
         W(heirs),
         W(stands_down),
