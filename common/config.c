@@ -378,6 +378,12 @@ const char *vt_config_name(enum vt_config_key k)
     return keys[k].name;
 }
 
+bool vt_config_in(enum vt_config_key k, const char *section)
+{
+    size_t n = strlen(section);
+    return strncmp(keys[k].name, section, n) == 0 && keys[k].name[n] == '.';
+}
+
 const char *vt_config_text(const struct vt_config *c, enum vt_config_key k, char *out, size_t size)
 {
     snprintf(out, size, "%s", c->v[k].text);

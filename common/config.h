@@ -71,6 +71,7 @@ bool vt_config_is_set(const struct vt_config *c, enum vt_config_key k);     /* b
 bool vt_config_is_default(const struct vt_config *c, enum vt_config_key k); /* its value, whoever set it */
 
 const char *vt_config_name(enum vt_config_key k); /* "engine.slots" */
+bool vt_config_in(enum vt_config_key k, const char *section);
 /* The key of a name, or -1 with the nearest names in err. */
 int vt_config_find(const char *name, struct vt_err *err);
 /* The value as text, in the form the parser reads. */

@@ -24,6 +24,7 @@
 #define TRY_US   VT_MS(500)
 #define GAUGE_US VT_SEC(1)
 #define STOP_MS  5000u
+#define KEY_MAX  500
 
 struct app {
     sd_event *ev;
@@ -175,11 +176,17 @@ static void server_ended(struct app *a, int status)
 {
     if (WIFSIGNALED(status)) {
         struct rlimit none = {0, 0};
+        sigset_t one;
         vt_log(a->log, VT_LOG_ERR, "the server was killed by SIG%s", sigabbrev_np(WTERMSIG(status)));
         relay_fail_all(a->relay, "the server was killed");
         setrlimit(RLIMIT_CORE, &none);
         signal(WTERMSIG(status), SIG_DFL);
+        sigemptyset(&one);
+        sigaddset(&one, WTERMSIG(status));
+        sigprocmask(SIG_UNBLOCK, &one, NULL);
         raise(WTERMSIG(status));
+        fatal(a, VT_EX_INTERNAL, "the server was killed by signal %d", WTERMSIG(status));
+        return;
     }
     int code = WEXITSTATUS(status);
     fatal(a, code == 126 || code == 127 ? VT_EX_CONFIG : VT_EX_INTERNAL,
@@ -275,12 +282,6 @@ static void on_beat(void *arg, struct vt_enc *e)
     vt_enc_u64(e, VT_BEAT_OP, relay_in_flight(a->relay) > 0 ? 1 : 0);
 }
 
-static void on_link_up(void *arg, struct vt_link *l, const char *role, void *bulk, size_t n)
-{
-    if (strcmp(role, "gateway") == 0)
-        relay_link_up(((struct app *)arg)->relay, l);
-}
-
 static void on_link(void *arg, struct vt_link *l, const struct vt_frame *f)
 {
     relay_frame(((struct app *)arg)->relay, l, f);
@@ -291,8 +292,7 @@ static void on_link_down(void *arg, struct vt_link *l)
     relay_link_down(((struct app *)arg)->relay, l);
 }
 
-static const struct vt_child_ops ops = {on_welcome, on_lifeline,  on_beat, on_link_up,
-                                        on_link,    on_link_down, NULL};
+static const struct vt_child_ops ops = {on_welcome, on_lifeline, on_beat, NULL, on_link, on_link_down, NULL};
 
 /* ---- main ---- */
 
@@ -313,12 +313,15 @@ static int read_key(const struct vt_config *cfg, char *out, size_t size, struct 
         return vt_fail(err, VT_E_CONFIG, "external.api_key_file: others may read %s: chmod 600", path);
     out[n > 0 ? n : 0] = '\0';
     out[strcspn(out, "\r\n")] = '\0';
+    if (strlen(out) > KEY_MAX)
+        return vt_fail(err, VT_E_CONFIG, "external.api_key_file: the key in %s is longer than %d bytes", path,
+                       KEY_MAX);
     return out[0] != '\0' ? 0 : vt_fail(err, VT_E_CONFIG, "external.api_key_file: %s holds no key", path);
 }
 
 static int prepare(struct app *a, struct vt_err *err)
 {
-    char key[512];
+    char key[KEY_MAX + 2]; /* one more, so that a longer one is seen */
     if (upstream_where(&a->up, a->cfg, err) < 0 || read_key(a->cfg, key, sizeof key, err) < 0)
         return -1;
     if (sd_event_new(&a->ev) < 0)

@@ -261,8 +261,6 @@ void relay_frame(struct relay *r, struct vt_link *l, const struct vt_frame *f)
     }
 }
 
-void relay_link_up(struct relay *r, struct vt_link *l) {}
-
 void relay_link_down(struct relay *r, struct vt_link *l)
 {
     struct one *next;

@@ -16,7 +16,6 @@ int relay_new(struct relay **out, struct http *h, const char *model, const char 
               struct vt_err *err);
 void relay_free(struct relay *r);
 
-void relay_link_up(struct relay *r, struct vt_link *l);
 void relay_link_down(struct relay *r, struct vt_link *l); /* its requests are cancelled at the server */
 void relay_frame(struct relay *r, struct vt_link *l, const struct vt_frame *f);
 void relay_close(struct relay *r); /* nothing new */

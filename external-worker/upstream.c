@@ -141,7 +141,6 @@ static void become(char **argv)
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, NULL);
     signal(SIGPIPE, SIG_DFL);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
     dup2(2, 1);
     execvp(argv[0], argv);
     fprintf(stderr, "%s: %s\n", argv[0], strerror(errno));
@@ -156,7 +155,8 @@ int upstream_start(struct upstream *u, const struct vt_config *cfg, struct vt_er
         return -1;
     u->pid = fork();
     if (u->pid == 0) {
-        if (getppid() != parent)
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (getppid() != parent) /* it had gone before that */
             _exit(126);
         become(argv);
     }

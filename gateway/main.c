@@ -300,9 +300,10 @@ static int check_sockets(int n, struct vt_err *err)
     return 0;
 }
 
-static struct router_rules rules_of(const struct vt_config *c)
+static struct router_rules rules_of(const struct gateway *gw)
 {
-    bool external = vt_config_str(c, VT_CFG_ENGINE_KIND)[0] == 'e';
+    const struct vt_config *c = gw->cfg;
+    bool external = proxy_wanted(gw);
     return (struct router_rules){
         .queue_max = (unsigned)vt_config_int(c, VT_CFG_GATEWAY_QUEUE_MAX),
         .hold_s = (unsigned)vt_config_int(c, VT_CFG_GATEWAY_HOLD_S),
@@ -328,7 +329,7 @@ static void load_model(struct gateway *gw)
 
 static int prepare(struct gateway *gw, const struct vt_child_args *a, struct vt_err *err)
 {
-    struct router_rules rules = rules_of(gw->cfg);
+    struct router_rules rules = rules_of(gw);
     sd_event_source *tick;
     gw->n_http_fds = a->http_fds;
     gw->started = time(NULL);

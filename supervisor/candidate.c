@@ -8,17 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool in_section(enum vt_config_key k, const char *section)
-{
-    size_t n = strlen(section);
-    return strncmp(vt_config_name(k), section, n) == 0 && vt_config_name(k)[n] == '.';
-}
-
 bool candidate_keeps(enum vt_config_key k)
 {
     return k != VT_CFG_ENGINE_PROGRAM &&
-           (in_section(k, "engine") || in_section(k, "model") || in_section(k, "external") ||
-            in_section(k, "gateway") || in_section(k, "profile"));
+           (vt_config_in(k, "engine") || vt_config_in(k, "model") || vt_config_in(k, "external") ||
+            vt_config_in(k, "gateway") || vt_config_in(k, "profile"));
 }
 
 static int layers(struct candidate *c, const struct options *o, struct vt_err *err)
@@ -97,7 +91,7 @@ static int fixed_keys(const struct sup *s, const struct candidate *c, struct vt_
     for (int k = 0; k < VT_CFG_COUNT; k++) {
         enum vt_config_key key = (enum vt_config_key)k;
         bool moves = candidate_keeps(key) || key == VT_CFG_LOG_LEVEL ||
-                     (in_section(key, "http") && key != VT_CFG_HTTP_LISTEN);
+                     (vt_config_in(key, "http") && key != VT_CFG_HTTP_LISTEN);
         if (!moves && differs(s->cfg, c->cfg, k))
             return vt_fail(
                 err, VT_E_CONFIG,
@@ -139,6 +133,8 @@ static int own_gates(struct sup *s, struct sup *probe, const struct candidate *c
         return -1;
     /* Size before shape: a file that is cut short is told as that, whatever its index says. */
     enum payload_state p = payload_check(s, c->cfg, probe->model, err);
+    if (p == PAYLOAD_WORKING && c->gated)
+        return 1;
     if (p == PAYLOAD_BAD || (!sup_external(c->cfg) && gate_engine(probe, err) < 0) ||
         same_payload(probe, c, err) < 0 || (!c->force && profiles_may_launch(s, c->cfg, err) < 0))
         return -1;
@@ -167,7 +163,7 @@ bool candidate_moves_gateway(struct sup *s, const struct candidate *c)
     free(probe);
     for (int k = 0; k < VT_CFG_COUNT && !moves; k++) {
         enum vt_config_key key = (enum vt_config_key)k;
-        moves = (in_section(key, "gateway") || in_section(key, "http") || in_section(key, "external") ||
+        moves = (vt_config_in(key, "gateway") || vt_config_in(key, "http") || vt_config_in(key, "external") ||
                  key == VT_CFG_ENGINE_KIND) &&
                 differs(s->cfg, c->cfg, k);
     }

@@ -12,6 +12,7 @@ struct candidate {
     json_t *record; /* the blessed record that it restores; NULL: a profile */
     char tag[96];
     bool force;
+    bool gated; /* all but the model's bytes has passed: asked again, only these are looked at */
 };
 
 int candidate_of_profile(struct candidate *c, const struct options *o, const char *name, struct vt_err *err);

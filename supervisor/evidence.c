@@ -135,15 +135,15 @@ static int is_evidence(const struct dirent *d)
     return n > 4 && strcmp(d->d_name + n - 4, ".txt") == 0;
 }
 
-/* Names begin with the time: the first ones are the oldest. */
-static void drop_old(const char *dir)
+/* Names begin with the time: the first ones are the oldest. One more has room after it. */
+static void make_room(const char *dir)
 {
     struct dirent **list;
     int n = scandir(dir, &list, is_evidence, alphasort);
     for (int i = 0; i < n; i++) {
         char path[PATH_MAX];
         snprintf(path, sizeof path, "%.1000s/%.255s", dir, list[i]->d_name);
-        if (i < n - EVIDENCE_FILES)
+        if (i <= n - EVIDENCE_FILES)
             unlink(path);
         free(list[i]);
     }
@@ -175,12 +175,13 @@ void evidence_keep(struct child *c)
     strftime(stamp, sizeof stamp, "%Y%m%dT%H%M%SZ", &tm);
     snprintf(s->last_evidence, sizeof s->last_evidence, "%s/%s-%s-%u-%s.txt", dir, stamp, c->name, c->gen,
              exit_class_name(c->class));
+    make_room(dir);
     if (append(s->last_evidence, c->evidence, O_CREAT) < 0) {
+        unlink(s->last_evidence); /* a part of it tells nothing */
         vt_log(s->log, VT_LOG_WARNING, "%s: the evidence is not kept", s->last_evidence);
         s->last_evidence[0] = '\0';
         return;
     }
-    drop_old(dir);
     event_text(s, EVENT_NOTE, c, VT_LOG_NOTICE, "evidence of its end: %.200s", s->last_evidence);
 }
 

@@ -26,12 +26,6 @@ void launch_clear(struct launch *l)
 
 /* ---- command line ---- */
 
-static bool in_section(enum vt_config_key k, const char *section)
-{
-    size_t n = strlen(section);
-    return strncmp(vt_config_name(k), section, n) == 0 && vt_config_name(k)[n] == '.';
-}
-
 static bool concerns(const struct child *c, enum vt_config_key k)
 {
     const struct vt_config *cfg = c->sup->cfg;
@@ -44,24 +38,24 @@ static bool concerns(const struct child *c, enum vt_config_key k)
         if (k == VT_CFG_ENGINE_PROGRAM || k == VT_CFG_ENGINE_ARGS)
             return false;
         if (sup_external(cfg))
-            return in_section(k, "external") || k == VT_CFG_ENGINE_KIND || k == VT_CFG_MODEL_PATH ||
-                   (set && in_section(k, "engine"));
-        if (in_section(k, "external"))
+            return vt_config_in(k, "external") || k == VT_CFG_ENGINE_KIND || k == VT_CFG_MODEL_PATH ||
+                   (set && vt_config_in(k, "engine"));
+        if (vt_config_in(k, "external"))
             return false;
         return shape_has(k) || k == VT_CFG_MODEL_PATH || k == VT_CFG_ENGINE_VAULT ||
-               (set && (in_section(k, "engine") || in_section(k, "store")));
+               (set && (vt_config_in(k, "engine") || vt_config_in(k, "store")));
     case ROLE_GATEWAY:
         if (k == VT_CFG_HTTP_LISTEN)
             return false;
         if (k == VT_CFG_ENGINE_KIND || k == VT_CFG_EXTERNAL_CTX_TOKENS || k == VT_CFG_EXTERNAL_SLOTS ||
             k == VT_CFG_EXTERNAL_MODEL)
             return sup_external(cfg);
-        return k == VT_CFG_MODEL_PATH || (set && (in_section(k, "http") || in_section(k, "gateway")));
+        return k == VT_CFG_MODEL_PATH || (set && (vt_config_in(k, "http") || vt_config_in(k, "gateway")));
     case ROLE_VAULT: return false;
     case ROLE_SHIELD:
         return set &&
-               (in_section(k, "shield") || k == VT_CFG_PATHS_PROC_ROOT || k == VT_CFG_PATHS_CGROUP_ROOT);
-    case ROLE_STORE: return k == VT_CFG_PATHS_STATE_DIR || (set && in_section(k, "store"));
+               (vt_config_in(k, "shield") || k == VT_CFG_PATHS_PROC_ROOT || k == VT_CFG_PATHS_CGROUP_ROOT);
+    case ROLE_STORE: return k == VT_CFG_PATHS_STATE_DIR || (set && vt_config_in(k, "store"));
     default: return false;
     }
 }

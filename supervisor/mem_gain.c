@@ -1,9 +1,6 @@
 #include "mem_gain.h"
 
 #include "clock.h"
-
-#include <string.h>
-
 #define HOUR_POINTS 6u
 
 uint64_t mem_gain(uint64_t footprint, uint64_t baseline)
@@ -28,11 +25,6 @@ enum mem_verdict mem_bounce_judge(const struct mem_bounces *b, const struct mem_
 void mem_bounce_note(struct mem_bounces *b, uint64_t now)
 {
     b->at[b->n++ % MEM_BOUNCES_KEPT] = now;
-}
-
-void mem_trend_reset(struct mem_trend *t)
-{
-    memset(t, 0, sizeof *t);
 }
 
 void mem_trend_take(struct mem_trend *t, uint64_t value, uint64_t now)

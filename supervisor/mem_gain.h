@@ -46,7 +46,6 @@ struct mem_trend {
     uint64_t at; /* of the last point */
 };
 
-void mem_trend_reset(struct mem_trend *t);
 /* Takes a value; one in MEM_TREND_STEP becomes a point. */
 void mem_trend_take(struct mem_trend *t, uint64_t value, uint64_t now);
 /* Six hours are full, it rose by at least `least` bytes, in every hour, and the last two hours rose at least half as

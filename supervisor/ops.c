@@ -60,7 +60,11 @@ const char *op_state_name(enum op_state st)
 static struct op *begin(struct sup *s, const char *verb, const struct child *c)
 {
     struct ops *o = s->ops;
-    struct op *op = &o->kept[++o->last % OPS_KEPT];
+    struct op *op;
+    unsigned tried = 0;
+    do /* what still runs is asked for: its place is not taken while there is another */
+        op = &o->kept[++o->last % OPS_KEPT];
+    while (op->id != 0 && op->state == OP_RUNNING && ++tried < OPS_KEPT);
     *op = (struct op){.id = o->last, .began = sup_now(s)};
     snprintf(op->verb, sizeof op->verb, "%s", verb);
     snprintf(op->child, sizeof op->child, "%s", c->name);

@@ -31,7 +31,9 @@ static int choose(struct candidate *c, const struct options *o, const json_t *ac
     candidate_clear(c);
     int rc =
         record != NULL ? candidate_of_record(c, o, tag, record, err) : candidate_of_profile(c, o, name, err);
-    return rc < 0 ? vt_fail_prefix(err, "applied last (records/active.json)") : 0;
+    return rc < 0 ? vt_fail_prefix(err, "applied last, says records/active.json of the state directory "
+                                        "(--set profile.name=NAME starts another one)")
+                  : 0;
 }
 
 struct vt_config *profiles_first(const struct options *o, struct vt_err *err)
@@ -190,6 +192,8 @@ static int may_bless(struct sup *s, const struct child *engine, const char *tag,
                        engine != NULL ? child_state_name((unsigned)engine->state) : "not there");
     if (strlen(tag) > 90 || strchr(tag, '/') != NULL)
         return vt_fail(err, VT_E_PARAM, "a tag has at most 90 bytes and no /");
+    if (strcmp(tag, "entries") == 0) /* in other records the name of their list */
+        return vt_fail(err, VT_E_PARAM, "the tag entries is taken: choose another one");
     return 0;
 }
 
@@ -212,12 +216,17 @@ int profiles_bless(struct sup *s, const char *tag, const char *note, char *out, 
                   measured_json(p, &shape), "model", "bytes", (json_int_t)bytes, "identity", identity, "path",
                   s->model, "note", note, "profile", vt_config_str(s->cfg, VT_CFG_PROFILE_NAME));
     kv_clear(&shape);
-    if (r == NULL || json_object_set_new(p->blessed, out, r) < 0)
+    json_t *before = json_incref(json_object_get(p->blessed, out));
+    if (r == NULL || json_object_set_new(p->blessed, out, r) < 0) {
+        json_decref(before);
         return vt_fail(err, VT_E_PARAM, "the note or the tag is not UTF-8");
+    }
     if (profiles_save(s, "blessed", err) < 0) {
-        json_object_del(p->blessed, out);
+        if (before == NULL || json_object_set_new(p->blessed, out, before) < 0)
+            json_object_del(p->blessed, out);
         return -1;
     }
+    json_decref(before);
     event_text(s, EVENT_PROFILE, engine, VT_LOG_NOTICE, "blessed as %s, fingerprint %s", out,
                engine->launch.fp);
     return 0;
@@ -331,8 +340,11 @@ int profiles_may_launch(const struct sup *s, const struct vt_config *cfg, struct
         return -1;
     if (ban == BAN_NOW)
         return vt_fail(err, VT_E_CONFIG, "forbidden shape: %.350s (--force tries it all the same)", evidence);
-    if (ban == BAN_EXPIRED && s->log != NULL)
+    if (ban == BAN_EXPIRED && s->log != NULL && s->profiles != NULL &&
+        strcmp(evidence, s->profiles->expired) != 0) {
+        snprintf(s->profiles->expired, sizeof s->profiles->expired, "%s", evidence);
         vt_log(s->log, VT_LOG_NOTICE, "%s; this is another build, so it is tried", evidence);
+    }
     return 0;
 }
 

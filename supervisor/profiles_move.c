@@ -282,6 +282,7 @@ static uint64_t begin(struct sup *s, enum move_act act, struct candidate *next, 
         candidate_clear(next);
         return 0;
     }
+    next->gated = rc == 1;
     *m = (struct move){.act = act, .stage = MOVE_VERIFYING, .next = *next};
     m->op = ops_begin(s, verbs[act], sup_role(s, ROLE_ENGINE), LIMIT_US);
     sup_role(s, ROLE_ENGINE)->op = m->op;
@@ -379,6 +380,7 @@ void profiles_tick(struct sup *s)
     const struct op *op = ops_get(s, m->op);
     if (m->stage != MOVE_NONE && (s->stopping || op == NULL || op->state != OP_RUNNING)) {
         engine->unrouted = engine->unrouted && s->stopping;
+        engine->op = engine->op == m->op ? 0 : engine->op;
         if (m->stage > MOVE_VERIFYING && !s->stopping)
             swap_back(s);
         clear(m);

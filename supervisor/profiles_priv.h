@@ -30,7 +30,8 @@ struct move {
 struct profiles {
     const struct options *options;
     json_t *blessed, *forbidden, *measures, *verdicts, *active;
-    char devices[200]; /* of the last launch that was ready */
+    char devices[200];  /* of the last launch that was ready */
+    char expired[1024]; /* ban of another build that was told last */
     struct move move;
     bool auto_tried;
     sd_event_source *timer;

@@ -33,8 +33,12 @@ json_t *record_load(const char *state, const char *name, struct vt_log *log)
     struct stat st;
     path_of(state, name, path);
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0)
+    if (fd < 0) {
+        if (errno != ENOENT && log != NULL)
+            vt_log(log, VT_LOG_ERR, "%s: %s; nothing is known of it, and it is not written over", path,
+                   strerror(errno));
         return json_object();
+    }
     json_t *v = NULL;
     if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || (uint64_t)st.st_size > RECORD_MAX_BYTES)
         snprintf(e.text, sizeof e.text, "no file of at most %u bytes", RECORD_MAX_BYTES);
@@ -89,6 +93,17 @@ static int place(const char *dir, const char *path, const char *text, struct vt_
     return 0;
 }
 
+/* What cannot be opened may hold more than is to be written. */
+static int replaceable(const char *path, struct vt_err *err)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (fd < 0 && errno != ENOENT)
+        return vt_fail_errno(err, VT_E_IO, "%s cannot be read, so it is not written over", path);
+    if (fd >= 0)
+        close(fd);
+    return 0;
+}
+
 int record_save(const char *state, const char *name, const json_t *value, struct vt_err *err)
 {
     char dir[PATH_MAX], path[PATH_MAX];
@@ -96,6 +111,8 @@ int record_save(const char *state, const char *name, const json_t *value, struct
     path_of(state, name, path);
     if (mkdir(dir, 0700) < 0 && errno != EEXIST)
         return vt_fail_errno(err, VT_E_IO, "%s", dir);
+    if (replaceable(path, err) < 0)
+        return -1;
     char *text = json_dumps(value, JSON_INDENT(1) | JSON_SORT_KEYS);
     if (text == NULL)
         return vt_fail(err, VT_E_NOMEM, "out of memory");

@@ -1,6 +1,7 @@
 /* Record: a small JSON file of the state directory that outlives vitriold: blessed records, forbidden shapes,
  * measurements, verdicts, suspects, ladder. Written whole or not at all, synced before it has its name. They are vitriold's
- * own; a file that cannot be read as what it should be is moved aside (NAME.bad) and told, never guessed at.
+ * own; a file that cannot be read as what it should be is moved aside (NAME.bad) and told, never guessed at; one that cannot
+ * be opened stays, and is not saved over while that is so.
  *
  * One thread; values are owned by the caller. */
 #ifndef RECORD_H

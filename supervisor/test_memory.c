@@ -400,9 +400,8 @@ static void only_if_it_gives_back(void **state)
 /* Hours of a curve, one value a minute; whether a leak was seen at any time. */
 static bool leaks(double (*curve)(double hour), double hours)
 {
-    struct mem_trend t;
+    struct mem_trend t = {0};
     bool seen = false;
-    mem_trend_reset(&t);
     for (int minute = 0; minute < hours * 60; minute++) {
         mem_trend_take(&t, (uint64_t)(curve(minute / 60.0) * (double)MIB), VT_SEC(60 * minute));
         seen = seen || mem_trend_leaks(&t, 64 * MIB);

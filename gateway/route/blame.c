@@ -79,6 +79,7 @@ void blame_link_down(struct router *r, const struct vt_link *l)
             continue;
         b->batch[b->n_batch].link = j->link_id;
         b->batch[b->n_batch].cleared = j->cleared;
+        b->batch[b->n_batch].at_us = vt_mono(&r->clock);
         memcpy(b->batch[b->n_batch].sha, j->sha, VT_SHA256_LEN);
         snprintf(b->batch[b->n_batch++].label, sizeof b->batch[0].label, "%s", j->label ? j->label : "");
     }
@@ -89,6 +90,16 @@ static void drop_batch(struct blame *b, uint32_t link)
     unsigned left = 0;
     for (unsigned i = 0; i < b->n_batch; i++)
         if (b->batch[i].link != link)
+            b->batch[left++] = b->batch[i];
+    b->n_batch = left;
+}
+
+void blame_forget(struct router *r, uint64_t before)
+{
+    struct blame *b = &r->blame;
+    unsigned left = 0;
+    for (unsigned i = 0; i < b->n_batch; i++)
+        if (b->batch[i].at_us >= before)
             b->batch[left++] = b->batch[i];
     b->n_batch = left;
 }

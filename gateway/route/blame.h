@@ -40,6 +40,7 @@ struct blame {
         uint32_t link;
         uint8_t sha[VT_SHA256_LEN];
         bool cleared;
+        uint64_t at_us; /* monotonic */
         char label[48];
     } batch[BLAME_BATCH];
     unsigned n_batch;
@@ -56,6 +57,8 @@ void blame_name(struct job *j);
 int blame_check(const struct router *r, const struct job *j, struct api_err *e);
 /* Before the jobs of this link are interrupted. */
 void blame_link_down(struct router *r, const struct vt_link *l);
+/* What ended before that time, monotonic, and got no verdict: only its link had gone. */
+void blame_forget(struct router *r, uint64_t before);
 /* Why the engine of that link ended: an exit class of INTERRUPTED. */
 void blame_verdict(struct router *r, uint32_t link, unsigned class);
 /* The suspect whose turn it is; NULL: everybody may run. */

@@ -8,7 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define JUDGE_US VT_MS(500)
+#define JUDGE_US      VT_MS(500)
+#define BLAME_WAIT_US VT_SEC(10) /* a verdict may be late on a busy machine */
 
 void router_init(struct router *r, const struct vt_clock *clock, struct vt_log *log,
                  const struct router_rules *rules)
@@ -479,6 +480,7 @@ void router_tick(struct router *r)
     struct job *j;
     while ((j = first_unjudged(r, 0, now - JUDGE_US))) /* only its link had gone, or nobody says why */
         judge(j);
+    blame_forget(r, now > BLAME_WAIT_US ? now - BLAME_WAIT_US : 0);
     if (r->routed)
         fail_hopeless(r); /* a draining engine may have turned one away since */
     router_pump(r);

@@ -1,4 +1,5 @@
 """External engines: a server with the OpenAI API behind the same gates, watched, restarted, relayed honestly."""
+import http.client
 import json
 import os
 import re
@@ -65,6 +66,11 @@ def test_serves_and_says_what_it_is(ext):
     assert 'model=scripted-7b' in a.ctl('fingerprint')[1]
     assert stream.get(a.port, '/health').status == 200
     assert stream.get(a.port, '/v1/models').status == 200
+    for method, want in (('HEAD', 200), ('POST', 404)):  # neither has a body to wait for
+        c = http.client.HTTPConnection('127.0.0.1', a.port, timeout=10)
+        c.request(method, '/v1/nothing')
+        assert c.getresponse().status == want, method
+        c.close()
     big = 'long ' * 700000  # more than one frame
     assert stream.post(a.port, '/v1/completions', {'prompt': big, 'max_tokens': 1}).status == 200
     old = server_of(a)
@@ -157,6 +163,20 @@ def test_a_hang_is_found_by_progress(ext):
     assert a.metric('vitriol_hung_total') == 1
 
 
+def test_counters_that_stand_still_are_no_progress(ext, tmp_path):
+    """The server answers every question for its counters, but not the one request that it has."""
+    once = tmp_path / 'once'
+    once.write_text('')
+    a = ext('stuck-after=5', 'once=%s' % once, sets={'external.metrics': '/metrics'})
+    pid = server_of(a)
+    s = a.stream('Hello', 40)
+    s.run(until_events=3)
+    wait_for('it is killed', lambda: not alive(pid), 15)
+    s.run()
+    assert check_transcript(s, ('error',)) == 'error'
+    a.wait_ready()
+
+
 def test_silence_that_counts_tokens_is_no_hang(ext):
     """A whole answer takes longer than the budget; the server's counters show that it works."""
     a = ext('rate=20', sets={'external.metrics': '/metrics'})
@@ -195,6 +215,11 @@ def test_gates(ext, make, tmp_path):
     a = make(sets=dict(SETS, **{'external.command': '/nowhere/server {port}', 'model.path': ''}), wait=False)
     c = wait_for('it fails for good', lambda: _failed(a), 20, 0.2)
     assert c['class'] == 'config' and 'cannot be started' in c['detail']
+    key = tmp_path / 'key'
+    key.write_text('k' * 501)
+    key.chmod(0o600)
+    a = ext(sets={'external.api_key_file': str(key)}, wait=False)
+    wait_for('it is refused', lambda: '%s is longer than 500 bytes' % key in a.log_text(), 20, 0.2)
 
 
 def _failed(a):

@@ -1,8 +1,8 @@
 """A server with the OpenAI API that does what its arguments say: for tests of external engines.
 
-openai_server.py PORT [load=SECONDS] [rate=TOKENS/S] [die-after=N] [cut-after=N] [once=FILE] [chat-only] [no-done]
+openai_server.py PORT [load=SECONDS] [rate=TOKENS/S] [die-after=N] [cut-after=N] [stuck-after=N] [once=FILE] [chat-only] [no-done]
 Its tokens are w0, w1, w2 ...; die-after ends the process in the middle of a stream, cut-after ends the stream in the
-middle of an event; both only while FILE can be removed, if once is given. /metrics counts tokens.
+middle of an event, stuck-after does nothing more for it; all only while FILE can be removed, if once is given. /metrics counts tokens.
 """
 import http.server
 import json
@@ -39,6 +39,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header('Content-Length', str(len(data)))
         self.end_headers()
         self.wfile.write(data)
+
+    def do_HEAD(self):
+        self.send_response(200)
+        self.send_header('Content-Length', '5')
+        self.end_headers()
 
     def do_GET(self):
         if self.path == '/v1/models':
@@ -88,6 +93,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 self.chunk(event[:len(event) // 2])
                 self.connection.close()
                 return
+            if 'stuck-after' in OPTIONS and i == int(OPTIONS['stuck-after']) and due():
+                threading.Event().wait()
             self.chunk(event)
         if 'no-done' not in OPTIONS:
             self.chunk(b'data: [DONE]\n\n')
