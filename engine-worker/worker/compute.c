@@ -344,13 +344,20 @@ int compute_start(struct compute **out, const struct compute_opts *o, struct vt_
     return 0;
 }
 
-static void free_events(struct outbox *o)
+/* What nobody has taken: an export or an import that has begun holds pages. */
+static void drop_events(struct compute *c)
 {
-    for (size_t i = 0; i < o->n; i++) {
-        free(o->ev[i].err);
-        free(o->ev[i].top);
+    struct eng *e = atomic_load(&c->eng);
+    for (size_t i = 0; i < c->out.n; i++) {
+        struct event *ev = &c->out.ev[i];
+        if (ev->type == EV_EXPORT && ev->ptr != NULL)
+            c->o.ops->export_free(e, ev->ptr);
+        if (ev->type == EV_IMPORT_BEGUN && ev->ptr != NULL)
+            c->o.ops->import_free(e, ev->ptr);
+        free(ev->err);
+        free(ev->top);
     }
-    o->n = 0;
+    c->out.n = 0;
 }
 
 bool compute_stop(struct compute *c, unsigned ms)
@@ -374,7 +381,7 @@ bool compute_stop(struct compute *c, unsigned ms)
         return false;
     pthread_join(c->thread, NULL);
     run_inbox(c); /* what was left refers to imports and exports that must go */
-    free_events(&c->out);
+    drop_events(c);
     free(c->out.ev);
     free(c->taken.ev); /* what its events owned was taken over */
     if (atomic_load(&c->eng) != NULL)
