@@ -4,7 +4,8 @@
 
 #include "blocks.cuh"
 
-#define TOGETHER 4 /* weights of one type that a launch may take: q, k and v; gate and up */
+#define TOGETHER 4      /* weights of one type that a launch may take: q, k and v; gate and up */
+#define GRID_Y   65535u /* blocks that a launch may have in y; more rows take more launches */
 
 struct many {
     struct cu_weight w[TOGETHER];

@@ -63,10 +63,12 @@ static void launch_floats(struct cu *c, struct many *m, const struct spans *s, c
 {
     unsigned blocks = share_out(m, 4), eights = s->first ? 0 : (unsigned)s->T / 8,
              rest = (unsigned)s->T - 8 * eights;
-    if (eights > 0)
-        cu_launch(c, "floats", floats<TYPE, 8>, dim3(blocks, eights), 128, 0, *m, x, *s, 0);
-    if (rest > 0)
-        cu_launch(c, "floats", floats<TYPE, 1>, dim3(blocks, rest), 128, 0, *m, x, *s, 8 * (int)eights);
+    for (unsigned t = 0; t < eights; t += GRID_Y)
+        cu_launch(c, "floats", floats<TYPE, 8>, dim3(blocks, min(eights - t, GRID_Y)), 128, 0, *m, x, *s,
+                  8 * (int)t);
+    for (unsigned t = 0; t < rest; t += GRID_Y)
+        cu_launch(c, "floats", floats<TYPE, 1>, dim3(blocks, min(rest - t, GRID_Y)), 128, 0, *m, x, *s,
+                  (int)(8 * eights + t));
 }
 
 static void few_floats(struct cu *c, struct many *m, const struct spans *s, const float *x)

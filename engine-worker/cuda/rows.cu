@@ -65,7 +65,7 @@ static void norm(struct be *b, const struct norm_args *a)
     bool leave = cu_can_leave(c, a->T, a->n);
     int64_t per = (a->n + threads - 1) / threads;
     if (per > 32)
-        c->failed = cudaErrorInvalidValue;
+        cu_ok(c, cudaErrorInvalidValue, "a norm of more than 32768 values");
     else if (per > 16)
         launch_rmsnorm<32>(c, a, threads, leave);
     else if (per > 8)
