@@ -28,6 +28,9 @@ static bool plane_bytes(uint32_t type, int64_t n, int64_t bytes[4])
     }
 }
 
+/* Bytes of the file on the device before they are spread; the plan's reserve covers them. */
+#define STAGE ((size_t)64 << 20)
+
 static size_t aligned(size_t n)
 {
     return (n + 255) / 256 * 256;
@@ -112,16 +115,26 @@ static void place(struct cu *c, const struct cu_weight *to, const struct be_weig
     plane_bytes(w->type, w->n_in, row);
     for (int i = 0; i < 4; i++)
         plane[i] = (uint8_t *)to->plane[i] + row[i] * row0;
-    bool cut = cuts_of(w->type, &cuts);
-    if (!cu_ready(c, (int64_t)raw) ||
-        !cu_ok(c, cudaMemcpyAsync(cut ? staged : plane[0], w->data, raw, cudaMemcpyHostToDevice, c->stream),
-               "upload"))
+    if (!cu_ready(c, (int64_t)raw))
         return;
-    if (!cut)
+    if (!cuts_of(w->type, &cuts)) {
+        cu_ok(c, cudaMemcpyAsync(plane[0], w->data, raw, cudaMemcpyHostToDevice, c->stream), "upload");
         return;
-    int64_t n = (int64_t)(raw / (size_t)cuts.block), work = n * (cuts.block / 2);
-    cu_launch(c, "spread", spread, dim3(cu_blocks(work, 256)), 256, 0, plane[0], plane[1], plane[2], plane[3],
-              staged, cuts, n);
+    }
+    const uint8_t *from = (const uint8_t *)w->data;
+    int64_t blocks = (int64_t)(raw / (size_t)cuts.block), most = (int64_t)(STAGE / (size_t)cuts.block);
+    for (int64_t at = 0, n; at < blocks; at += n) {
+        n = min(blocks - at, most);
+        if (!cu_ok(c,
+                   cudaMemcpyAsync(staged, from + at * cuts.block, (size_t)(n * cuts.block),
+                                   cudaMemcpyHostToDevice, c->stream),
+                   "upload"))
+            return;
+        cu_launch(c, "spread", spread, dim3(cu_blocks(n * (cuts.block / 2), 256)), 256, 0, plane[0], plane[1],
+                  plane[2], plane[3], staged, cuts, n);
+        for (int k = 0; k < cuts.n; k++)
+            plane[cuts.part[k].to] += n * cuts.part[k].bytes;
+    }
 }
 
 int cu_upload(struct be *b, struct be_weight *out, void *, const struct be_weight *w, int n,
@@ -130,7 +143,7 @@ int cu_upload(struct be *b, struct be_weight *out, void *, const struct be_weigh
     void *staged = NULL;
     struct cuts cuts = {};
     size_t raw = (size_t)(ggml_row_bytes(w->type, (uint64_t)w->n_in) * (uint64_t)w->n_out);
-    if (cuts_of(w->type, &cuts) && cu_alloc(b, &staged, raw, err) < 0)
+    if (cuts_of(w->type, &cuts) && cu_alloc(b, &staged, min(raw, STAGE), err) < 0)
         return -1;
     struct cu_weight to = cu_planes(out, n);
     for (int i = 0; i < n; i++)
