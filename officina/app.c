@@ -287,7 +287,7 @@ static int open_parts(struct app *a, struct vt_err *err)
     if (a->project < 0)
         return -1;
     char *hash = app_project_hash(a, NULL), *trusted = store_trust(a->store, a->project);
-    bool trust = hash[0] == '\0' || strcmp(hash, trusted) == 0;
+    bool trust = hash[0] == '\0' || (strcmp(hash, APP_NO_HASH) != 0 && strcmp(hash, trusted) == 0);
     free(hash);
     free(trusted);
     const struct tools_options to = {.root = a->root,
@@ -344,6 +344,7 @@ int app_open(struct app *a, struct vt_err *err)
 
 void app_close(struct app *a)
 {
+    free(a->trust_shown);
     if (a->screen != NULL)
         screen_close(a->screen);
     if (a->snap != NULL)

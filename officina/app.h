@@ -40,6 +40,7 @@ struct app {
     bool eof;          /* standard input of stream-json ended */
     struct text input; /* its unfinished line */
     int64_t seq;
+    char *trust_shown;     /* hash of what the question about trust showed, or NULL */
     struct vt_err trouble; /* a store that fails is told once */
 };
 
@@ -58,7 +59,9 @@ int app_switch(struct app *a, const char *session, bool fork, struct vt_err *err
 int app_new_session(struct app *a, struct vt_err *err);
 int app_couple(struct app *a, const char *name, struct vt_err *err);
 char *app_tools_json(void);
-/* Hash in hex of what the folder's .officina holds, "" when there is nothing. Caller frees. */
+/* Hash in hex of what the folder's .officina holds, "" when there is nothing, APP_NO_HASH when it cannot be read
+ * as a whole. list: gets a line for each thing that would count, or NULL. Caller frees. */
+#define APP_NO_HASH "unreadable"
 char *app_project_hash(const struct app *a, struct text *list);
 
 /* pages.c: sheets that the program fills */

@@ -61,12 +61,13 @@ static void run(struct app *a, const struct effect *f)
     text_free(&out);
 }
 
-static struct snap_turn *snap_turns(const struct model *m, size_t first)
+static struct snap_turn *snap_turns(const struct model *m, size_t first, size_t *n)
 {
     struct snap_turn *v = mem_new((m->n_turns + 1) * sizeof *v);
     for (size_t i = first; i < m->n_turns; i++)
-        v[i - first] = (struct snap_turn){m->turns[i].key, m->turns[i].tree_user, m->turns[i].tree_before,
-                                          m->turns[i].tree_after};
+        if (m->turns[i].state != TURN_REWOUND) /* what it changed was put back */
+            v[(*n)++] = (struct snap_turn){m->turns[i].key, m->turns[i].tree_user, m->turns[i].tree_before,
+                                           m->turns[i].tree_after};
     return v;
 }
 
@@ -86,14 +87,15 @@ static void snapshots(struct app *a, const struct effect *f)
         snap_redo(a->snap);
         return;
     }
-    struct snap_turn *v = snap_turns(m, turn);
-    size_t n = m->n_turns - turn;
+    size_t n = 0;
+    struct snap_turn *v = snap_turns(m, turn, &n);
     if (f->kind == FX_REWIND_PLAN)
         snap_plan(a->snap, turn, v, n);
     else if (f->kind == FX_REWIND)
         snap_restore(a->snap, turn, v, n);
     else
-        snap_diff(a->snap, f->id < 0 ? "the conversation" : m->turns[turn].key, v, f->id < 0 ? n : 1);
+        snap_diff(a->snap, f->id < 0 ? "the conversation" : m->turns[turn].key, v,
+                  f->id < 0 ? n : m->turns[turn].state != TURN_REWOUND);
     free(v);
 }
 
@@ -119,11 +121,19 @@ static void fact(struct app *a, const struct effect *f)
         app_notice(a, NOTICE_TROUBLE, "%s", err.text);
 }
 
-static void trust(struct app *a, bool yes)
+/* asked: the answer to the question, which holds for what was shown and for nothing newer. */
+static void trust(struct app *a, bool yes, bool asked)
 {
     struct vt_err err = {0};
     char *hash = app_project_hash(a, NULL);
-    if (hash[0] == '\0')
+    bool same = !asked || (a->trust_shown != NULL && strcmp(a->trust_shown, hash) == 0);
+    if (yes && hash[0] != '\0' && (!same || strcmp(hash, APP_NO_HASH) == 0)) {
+        app_notice(
+            a, NOTICE_TROUBLE,
+            same ? "The folder's configuration cannot be read as a whole, so it stays unread."
+                 : "The folder's configuration changed since it was shown; /trust takes it as it is now.");
+        yes = false;
+    } else if (hash[0] == '\0')
         app_notice(a, NOTICE_INFO, "This folder has no configuration of its own (.officina).");
     else if (store_set_trust(a->store, a->project, yes ? hash : "", &err) < 0)
         app_notice(a, NOTICE_TROUBLE, "%s", err.text);
@@ -192,7 +202,7 @@ void app_do(struct app *a, const struct effect *f)
     case FX_EXPORT: app_export(a, f->text); break;
     case FX_FACT: fact(a, f); break;
     case FX_PAGE: app_page(a, f->name, f->text); break;
-    case FX_TRUST: trust(a, f->n != 0); break;
+    case FX_TRUST: trust(a, f->n != 0, f->id == 0); break;
     case FX_HISTORY: store_prompt(a->store, a->project, f->text, off_clock_now(&a->clock), NULL); break;
     case FX_EMIT: app_emit(a, f->text); break;
     case FX_QUIT: quit(a, f); break;

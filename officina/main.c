@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -141,6 +142,7 @@ int main(int argc, char **argv)
     /* Keys are in memory: no core files, no other process of this user may look. */
     const struct rlimit none = {0, 0};
     setrlimit(RLIMIT_CORE, &none);
+    prctl(PR_SET_DUMPABLE, 0, 0, 0, 0);
     if (a.o.replay != NULL) {
         int rc = replay(&a.o, &err);
         options_free(&a.o);

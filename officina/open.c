@@ -2,17 +2,16 @@
 #include "app.h"
 
 #include "build_id.h"
+#include "ext/trust.h"
 #include "hash.h"
 #include "tools/root.h"
 #include "tools/secrets.h"
 #include "util/file.h"
 
-#include <dirent.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 
 #define INSTRUCTIONS_MAX 16384
@@ -36,51 +35,18 @@ char *app_tools_json(void)
 
 /* ---- trust ---- */
 
-static int by_name(const struct dirent **x, const struct dirent **y)
-{
-    return strcmp((*x)->d_name, (*y)->d_name);
-}
-
-static void hash_folder(const char *dir, const char *shown, struct vt_sha256 *h, struct text *list, int depth)
-{
-    struct dirent **entries;
-    int n = depth < 6 ? scandir(dir, &entries, NULL, by_name) : -1;
-    for (int i = 0; i < n; i++) {
-        const char *name = entries[i]->d_name;
-        char path[PATH_MAX], show[PATH_MAX];
-        struct stat st;
-        struct text t = {0};
-        snprintf(path, sizeof path, "%s/%s", dir, name);
-        snprintf(show, sizeof show, "%s/%s", shown, name);
-        if (strcmp(name, ".") != 0 && strcmp(name, "..") != 0 && lstat(path, &st) == 0) {
-            vt_sha256_add(h, show, strlen(show) + 1);
-            if (S_ISDIR(st.st_mode)) {
-                hash_folder(path, show, h, list, depth + 1);
-            } else if (file_read(path, CONFIG_MAX, &t, NULL) == 0) {
-                vt_sha256_add(h, text_str(&t), t.len);
-                if (list != NULL)
-                    text_printf(list, "%s\n", show);
-            }
-        }
-        text_free(&t);
-        free(entries[i]);
-    }
-    if (n >= 0)
-        free(entries);
-}
-
 char *app_project_hash(const struct app *a, struct text *list)
 {
-    char dir[PATH_MAX], hex[2 * VT_SHA256_LEN + 1];
+    char hex[2 * VT_SHA256_LEN + 1];
     uint8_t digest[VT_SHA256_LEN];
-    struct stat st;
-    snprintf(dir, sizeof dir, "%s/.officina", a->root);
-    if (lstat(dir, &st) < 0 || !S_ISDIR(st.st_mode))
-        return mem_dup("");
-    struct vt_sha256 *h = vt_sha256_new();
-    hash_folder(dir, ".officina", h, list, 0);
-    vt_sha256_end(h, digest);
-    vt_sha256_free(h);
+    struct text lines = {0};
+    struct vt_err err = {0};
+    int rc = trust_look(a->root, digest, list != NULL ? list : &lines, &err);
+    if (rc < 0 && list != NULL)
+        text_printf(list, "It cannot be trusted: %s\n", err.text);
+    text_free(&lines);
+    if (rc <= 0)
+        return mem_dup(rc < 0 ? APP_NO_HASH : "");
     vt_hex(digest, sizeof digest, hex);
     return mem_dup(hex);
 }
@@ -106,7 +72,8 @@ static void ask_trust(struct app *a)
         app_put(a, &e);
         free(text);
     }
-    free(hash);
+    free(a->trust_shown);
+    a->trust_shown = hash;
     text_free(&list);
 }
 

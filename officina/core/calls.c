@@ -1,6 +1,7 @@
 /* The calls of one answer: judged, asked about, run, finished. Every call ends with exactly one result. */
 #include "core/args.h"
 #include "core/core_priv.h"
+#include "tools/output.h"
 #include "tools/tool.h"
 
 #include "hash.h"
@@ -488,7 +489,8 @@ void calls_close(struct model *m, const char *why, struct effects *fx)
         struct text t = {0};
         if (it->call->state == CALL_RUNNING) {
             effect_add(fx, FX_CANCEL, it->id, NULL, NULL);
-            text_printf(&t, "%s; until then it had printed:\n%s", why, text_str(&it->call->tail));
+            text_printf(&t, "%s; until then it had printed:\n", why);
+            output_clean(text_str(&it->call->tail), it->call->tail.len, &t);
         } else {
             text_printf(&t, "not run: %s", why);
         }

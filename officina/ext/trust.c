@@ -67,14 +67,18 @@ static int enter(struct look *l, const char *dir, int depth, struct vt_err *err)
     struct stat st;
     snprintf(full, sizeof full, "%s/%s", l->root.path, dir);
     int n = scandir(full, &names, NULL, alphasort), rc = 0;
+    if (n < 0)
+        return vt_fail_errno(err, VT_E_IO, "%s", full);
     for (int i = 0; i < n; i++) {
         const char *name = names[i]->d_name;
         bool skip = strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
         int k = snprintf(rel, sizeof rel, "%s/%s", dir, name);
-        if (rc == 0 && !skip && k < (int)sizeof rel &&
-            fstatat(l->root.fd, rel, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+        if (rc == 0 && !skip && k >= (int)sizeof rel)
+            rc = vt_fail(err, VT_E_TOO_LARGE, "a path of .officina is too long");
+        else if (rc == 0 && !skip && fstatat(l->root.fd, rel, &st, AT_SYMLINK_NOFOLLOW) == 0) {
             if (S_ISDIR(st.st_mode))
-                rc = depth < MAX_DEPTH ? enter(l, rel, depth + 1, err) : 0;
+                rc = depth < MAX_DEPTH ? enter(l, rel, depth + 1, err)
+                                       : vt_fail(err, VT_E_TOO_LARGE, "%.200s lies too deep", rel);
             else if (S_ISREG(st.st_mode) || S_ISLNK(st.st_mode))
                 rc = add(l, rel, &st, err);
         }

@@ -189,12 +189,13 @@ static int apply(struct snap *s, struct git *g, struct plan *p, struct order *o,
     char *journal = state_file(g, "journal"), *redo = state_file(g, "redo");
     struct text left = {0};
     int rc = plan_save(p, journal, err);
-    if (rc == 0)
-        rc = plan_apply(g, &s->root, p, &left, err);
-    if (rc == 0) {
+    if (rc == 0) { /* the way back is there before the first file is touched */
         plan_turn_round(p);
         rc = plan_save(p, redo, err);
+        plan_turn_round(p);
     }
+    if (rc == 0)
+        rc = plan_apply(g, &s->root, p, &left, err);
     if (left.len && rc == 0)
         text_printf(&o->text, "not put back, since they changed meanwhile: %s", text_str(&left));
     unlink(journal);
@@ -467,7 +468,14 @@ struct snap *snap_open(const struct snap_options *o, struct vt_err *err)
     if (rc == 0) {
         s->root_path = mem_dup(s->root.path);
         s->why_not = refuse(s->root_path);
-        rc = complete(s, err);
+        struct vt_err broken = {0};
+        if (complete(s, &broken) < 0) {
+            struct text t = {0};
+            text_printf(&t, "A rewind that was broken off could not be completed: %s", broken.text);
+            s->o.sink(s->o.arg,
+                      &(struct event){.kind = EV_NOTICE, .n = NOTICE_TROUBLE, .text = text_str(&t)});
+            text_free(&t);
+        }
     }
     if (rc == 0 && pipe2(s->pipe, O_CLOEXEC) < 0)
         rc = vt_fail_errno(err, VT_E_OS, "a pipe");

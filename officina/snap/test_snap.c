@@ -2,6 +2,7 @@
 #include "snap/snap.h"
 #include "snap/tree.h"
 
+#include "util/file.h"
 #include "util/json.h"
 
 #include <errno.h>
@@ -347,6 +348,23 @@ static void a_death_in_between_is_completed(void **state)
     close_world(&w);
 }
 
+static void a_broken_journal_is_no_refusal(void **state)
+{
+    struct world w;
+    struct git g;
+    struct vt_err err;
+    open_world(&w);
+    assert_int_equal(git_open(&g, w.root, w.home, "s1", &err), 0);
+    char file[300];
+    snprintf(file, sizeof file, "%s/journal", g.dir);
+    assert_int_equal(file_write(file, "{", 1, &err), 0);
+    git_close(&g);
+    snap_close(w.s);
+    open_snap(&w);
+    assert_non_null(w.s);
+    close_world(&w);
+}
+
 static void looks_and_diffs(void **state)
 {
     struct world w;
@@ -380,6 +398,7 @@ int main(void)
         cmocka_unit_test(touched_by_a_tool_is_covered),
         cmocka_unit_test(rewind_and_redo_are_the_identity),
         cmocka_unit_test(a_death_in_between_is_completed),
+        cmocka_unit_test(a_broken_journal_is_no_refusal),
         cmocka_unit_test(looks_and_diffs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

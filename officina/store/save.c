@@ -222,7 +222,6 @@ int store_sync(struct store *s, struct model *m, bool hard, struct vt_err *err)
     uint64_t sign = sign_of(m);
     if (!dirty && !turns && sign == s->sign)
         return 0;
-    s->sign = sign;
     if (hard)
         sqlite3_exec(s->db, "PRAGMA synchronous=FULL", NULL, NULL, NULL);
     if (sqlite3_exec(s->db, "BEGIN IMMEDIATE", NULL, NULL, NULL) != SQLITE_OK)
@@ -242,6 +241,8 @@ int store_sync(struct store *s, struct model *m, bool hard, struct vt_err *err)
         rc = save_meta(s, m, dirty, err);
     if (rc == 0 && sqlite3_exec(s->db, "COMMIT", NULL, NULL, NULL) != SQLITE_OK)
         rc = sql_fail(s, err);
+    if (rc == 0)
+        s->sign = sign; /* only what is stored counts as stored */
     if (rc != 0) {
         sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
         s->units = 0; /* what is stored is known again after the next whole pass */

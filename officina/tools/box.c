@@ -116,10 +116,27 @@ static void hide_all(struct args *a, const struct box *b, bool after)
         hide(a, b->state);
 }
 
+bool box_guarded(const char *rel)
+{
+    bool yes = within(rel, ".git");
+    for (size_t i = 0; i < sizeof GUARDED / sizeof *GUARDED; i++)
+        yes = yes || within(rel, GUARDED[i]);
+    return yes;
+}
+
 static void guard(struct args *a, const char *root)
 {
     char path[4200];
     struct stat st;
+    snprintf(path, sizeof path, "%s/.git", root);
+    if (lstat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
+        args3(a, "--bind", path, path); /* what is mounted cannot be moved away */
+        snprintf(path, sizeof path, "%s/.git/hooks", root);
+        if (lstat(path, &st) < 0) { /* an empty one that takes nothing */
+            args3(a, "--tmpfs", path, NULL);
+            args3(a, "--remount-ro", path, NULL);
+        }
+    }
     for (size_t i = 0; i < sizeof GUARDED / sizeof *GUARDED; i++) {
         snprintf(path, sizeof path, "%s/%s", root, GUARDED[i]);
         if (lstat(path, &st) == 0 && !S_ISLNK(st.st_mode))

@@ -28,6 +28,9 @@ struct box {
 /* want: "project", "strict" or "off". Looks what this machine can do (a bwrap that really starts). */
 int box_open(struct box *b, const char *want, const char *root, const char *state, struct vt_err *err);
 void box_close(struct box *b);
+/* rel: a path relative to the project that other programs run or obey; commands may not write there, and no
+ * rule lets a tool write there unasked. */
+bool box_guarded(const char *rel);
 const char *box_name(const struct box *b); /* "project", "strict", "weak", "none", "off" */
 
 struct box_way {

@@ -118,9 +118,16 @@ static void judge_reading(struct tools *t, const struct tool_call *c, json_t *ar
         decide(j, TOOL_FAULT, err.text);
         return;
     }
-    bool secret = files && rel && secrets_path(rel);
+    char *real = rel ? root_real(&t->root, rel, &err) : NULL; /* what a link leads to counts too */
+    bool secret = files && rel && (secrets_path(rel) || (real && secrets_path(real)));
     enum tool_verdict v =
         by_rules(t, c->name, rel ? rel : subject, c->mode, secret ? TOOL_ASK : TOOL_ALLOW, &by);
+    const char *also;
+    if (real && by_rules(t, c->name, real, c->mode, TOOL_ALLOW, &also) == TOOL_DENY) {
+        v = TOOL_DENY;
+        by = also;
+    }
+    free(real);
     if (v == TOOL_DENY)
         decide(j, v, by);
     else
@@ -150,7 +157,7 @@ static void judge_file(struct tools *t, const struct tool_call *c, json_t *args,
         return;
     }
     gistf(j, "%.200s   +%d −%d", j->path, j->change->added, j->change->removed);
-    bool own = strncmp(j->path, ".git/", 5) == 0 || strncmp(j->path, ".officina/", 10) == 0;
+    bool own = box_guarded(j->path);
     enum tool_verdict v = by_rules(t, "edit", j->path, c->mode, TOOL_ASK, &by);
     if (strcmp(c->name, "write") == 0) { /* a rule for write, or one for edit, whichever is stricter */
         enum tool_verdict w = by_rules(t, "write", j->path, c->mode, v, &also);
@@ -206,7 +213,25 @@ static char *rule_for(const struct shell_part *p)
     return text_take(&t);
 }
 
-static enum tool_verdict judge_part(struct tools *t, const struct shell_part *p, enum mode mode,
+/* A rule allows writing where the redirection really leads. moved: the line changes its folder, so a relative
+ * name is not known. */
+static bool may_write(struct tools *t, const struct shell_redirect *r, enum mode mode, bool moved)
+{
+    const char *rule;
+    if (strcmp(r->target, "/dev/null") == 0)
+        return true;
+    char *rel =
+        r->dynamic || (moved && r->target[0] != '/') ? NULL : root_relative(&t->root, r->target, NULL);
+    char *real = rel ? root_real(&t->root, rel, NULL) : NULL;
+    bool yes = real && !box_guarded(real) && !secrets_path(real) &&
+               by_rules(t, "edit", rel, mode, TOOL_ASK, &rule) == TOOL_ALLOW &&
+               by_rules(t, "edit", real, mode, TOOL_ASK, &rule) == TOOL_ALLOW;
+    free(rel);
+    free(real);
+    return yes;
+}
+
+static enum tool_verdict judge_part(struct tools *t, const struct shell_part *p, enum mode mode, bool moved,
                                     const char **by)
 {
     char *words = shell_words(p);
@@ -220,9 +245,7 @@ static enum tool_verdict judge_part(struct tools *t, const struct shell_part *p,
     }
     for (size_t i = 0; v == TOOL_ALLOW && i < p->n_redirects; i++) {
         const struct shell_redirect *r = &p->redirects[i];
-        const char *rule;
-        if (r->writes && strcmp(r->target, "/dev/null") != 0 &&
-            (r->dynamic || by_rules(t, "edit", r->target, mode, TOOL_ASK, &rule) != TOOL_ALLOW)) {
+        if (r->writes && !may_write(t, r, mode, moved)) {
             v = TOOL_ASK;
             *by = "writes a file";
         }
@@ -245,10 +268,13 @@ struct bash {
 
 static void judge_parts(struct tools *t, const struct shell_line *l, enum mode mode, struct bash *b)
 {
+    bool moved = false;
+    for (size_t i = 0; i < l->n; i++)
+        moved = moved || (l->parts[i].argc && strcmp(l->parts[i].argv[0], "cd") == 0);
     for (size_t i = 0; i < l->n; i++) {
         const struct shell_part *p = &l->parts[i];
         const char *by;
-        enum tool_verdict v = judge_part(t, p, mode, &by);
+        enum tool_verdict v = judge_part(t, p, mode, moved, &by);
         b->reads = b->reads && shell_reads(p);
         if (v == TOOL_DENY && !b->by)
             b->by = mem_dup(by);

@@ -377,6 +377,40 @@ static void the_box_is_a_wall(void **state)
     close_world(&w);
 }
 
+static void a_redirection_is_judged_where_it_leads(void **state)
+{
+    static const char *const allow[] = {"edit:src/**", "bash:echo *", NULL};
+    static const struct {
+        const char *args;
+        enum tool_verdict want;
+    } list[] = {{"{\"command\":\"echo x > src/a\"}", TOOL_ALLOW},
+                {"{\"command\":\"echo x > src/../b\"}", TOOL_ASK},
+                {"{\"command\":\"echo x > src/link\"}", TOOL_ASK},
+                {"{\"command\":\"cd .. && echo x > src/a\"}", TOOL_ASK},
+                {"{\"command\":\"echo x > $HOME/a\"}", TOOL_ASK}};
+    struct world w;
+    char link[300];
+    open_world(&w, "off", allow, NULL);
+    snprintf(link, sizeof link, "%s/src", w.root);
+    assert_int_equal(mkdir(link, 0755), 0);
+    put(&w, "src/a", "a\n");
+    put(&w, ".env", "A=1\n");
+    snprintf(link, sizeof link, "%s/src/link", w.root);
+    assert_int_equal(symlink("../.env", link), 0);
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++)
+        if (check(&w, "bash", list[i].args, MODE_BUILD) != (int64_t)list[i].want)
+            fail_msg("%s: %d", list[i].args, (int)w.verdict);
+    assert_int_equal(check(&w, "read", "{\"path\":\"src/link\"}", MODE_BUILD), TOOL_ASK);
+    close_world(&w);
+}
+
+static void what_others_obey_is_guarded(void **state)
+{
+    assert_true(box_guarded(".git/hooks/pre-commit") && box_guarded(".git") && box_guarded(".envrc"));
+    assert_true(box_guarded(".vscode/tasks.json") && box_guarded(".officina/rules"));
+    assert_false(box_guarded(".gitignore") || box_guarded("src/.git.c") || box_guarded(".envrc.example"));
+}
+
 static void arguments_of_the_box_are_closed(void **state)
 {
     struct box b = {
@@ -403,6 +437,8 @@ int main(void)
         cmocka_unit_test(commands_run),
         cmocka_unit_test(jobs_go_on),
         cmocka_unit_test(the_box_is_a_wall),
+        cmocka_unit_test(what_others_obey_is_guarded),
+        cmocka_unit_test(a_redirection_is_judged_where_it_leads),
         cmocka_unit_test(arguments_of_the_box_are_closed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
