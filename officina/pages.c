@@ -1,6 +1,8 @@
 /* Pages and lists that the program fills, and the conversation as a file. */
 #include "app.h"
 
+#include "core/command.h"
+
 #include "build_id.h"
 #include "core/core_priv.h"
 #include "util/file.h"
@@ -137,8 +139,30 @@ static void tools_lines(struct app *a, const char *page, json_t *l)
         line(l, "Nothing.");
 }
 
+/* A line that is no command of the program's: one of commands/NAME.md becomes the message. */
+static void own_command(struct app *a, const char *line)
+{
+    char name[40], hint[220];
+    struct text prompt = {0};
+    size_t n = strcspn(line, " \t\n");
+    snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name - 1), line);
+    if (n < sizeof name &&
+        tools_command(a->tools, name + 1, line + n + strspn(line + n, " \t\n"), &prompt) == 0) {
+        const struct event e = {.kind = EV_SUBMIT, .n = 1, .text = text_str(&prompt)};
+        app_put(a, &e);
+    } else {
+        command_hint(name, hint, sizeof hint);
+        app_notice(a, NOTICE_TROUBLE, "%s", hint);
+    }
+    text_free(&prompt);
+}
+
 void app_page(struct app *a, const char *page, const char *words)
 {
+    if (strcmp(page, "command") == 0) {
+        own_command(a, words);
+        return;
+    }
     if (strcmp(page, "couple") == 0) {
         couple_sheet(a);
         return;

@@ -371,7 +371,7 @@ static void run(struct model *m, const char *name, const char *arg, struct effec
         effect_add(fx, FX_QUIT, 0, NULL, NULL);
 }
 
-static void unknown(struct model *m, const char *name)
+void command_hint(const char *name, char *out, size_t size)
 {
     const char *names[N_COMMANDS];
     char hint[160];
@@ -379,8 +379,8 @@ static void unknown(struct model *m, const char *name)
         names[i] = commands[i].name;
     vt_suggest(name, names, N_COMMANDS, hint, sizeof hint);
     char *semi = strstr(hint, "; ");
-    notice(m, NOTICE_TROUBLE, "no such command: %.40s%s%s", name, semi != NULL ? " – " : "",
-           semi != NULL ? semi + 2 : "");
+    snprintf(out, size, "no such command: %.40s%s%s", name, semi != NULL ? " – " : "",
+             semi != NULL ? semi + 2 : "");
 }
 
 void command_run(struct model *m, const char *line, struct effects *fx)
@@ -397,7 +397,7 @@ void command_run(struct model *m, const char *line, struct effects *fx)
     while (len > 0 && strchr(" \t\n", arg[len - 1]) != NULL)
         arg[--len] = '\0';
     if (cmd == NULL)
-        unknown(m, name);
+        effect_add(fx, FX_PAGE, 0, "command", line); /* perhaps one of commands/ */
     else if (!cmd->busy && m->core->rewind_what != 0)
         notice(m, NOTICE_TROUBLE, "%s has to wait until the files are put back.", name);
     else if (!cmd->busy && m->core->phase != PH_IDLE)

@@ -15,4 +15,7 @@ struct command {
 
 const struct command *command_list(size_t *n);
 
+/* In words that there is no such command, with the nearest name where one is near. */
+void command_hint(const char *name, char *out, size_t size);
+
 #endif

@@ -367,10 +367,12 @@ static int read_named(struct ext *x, const char *kind, const char *name, const c
         struct text path = {0};
         struct vt_err err;
         struct root root;
-        text_printf(&path, "%s%s/%s%s", i ? ".officina/" : "", kind, name, tail);
         int rc = plain_name(name) ? root_open(&root, bases[i], &err) : -1;
-        if (rc == 0) { /* beneath the project or the state folder: a link out of it is refused */
-            rc = root_read(&root, text_str(&path), out, NULL, &err);
+        if (rc == 0) {
+            text_printf(&path, "%s%s%s/%s%s", i ? ".officina/" : bases[i], i ? "" : "/", kind, name, tail);
+            rc = i ? root_read(&root, text_str(&path), out, NULL,
+                               &err)                                 /* a link out of a project is refused */
+                   : file_read(text_str(&path), 1 << 20, out, &err); /* the user's own may lead anywhere */
             root_close(&root);
         }
         text_free(&path);

@@ -404,6 +404,35 @@ static void a_redirection_is_judged_where_it_leads(void **state)
     close_world(&w);
 }
 
+static void own_commands_become_prompts(void **state)
+{
+    struct world w;
+    struct text out = {0};
+    char path[300];
+    open_world(&w, "off", NULL, NULL);
+    snprintf(path, sizeof path, "%s/commands", w.home);
+    assert_int_equal(mkdir(path, 0700), 0);
+    put(&w, "../state/commands/fix.md", "Fix $1 of $ARGUMENTS\n");
+    assert_int_equal(tools_command(w.t, "fix", "a b", &out), 0);
+    assert_string_equal(text_str(&out), "Fix a of a b\n");
+    tools_trust(w.t, true);
+    snprintf(path, sizeof path, "%s/.officina", w.root);
+    assert_int_equal(mkdir(path, 0700), 0);
+    snprintf(path, sizeof path, "%s/.officina/commands", w.root);
+    assert_int_equal(mkdir(path, 0700), 0);
+    put(&w, "../out.md", "x\n");
+    snprintf(path, sizeof path, "%s/.officina/commands/out.md", w.root);
+    assert_int_equal(symlink("../../../out.md", path), 0);
+    assert_int_equal(tools_command(w.t, "out", "", &out), -1); /* leads out of the project */
+    put(&w, ".officina/commands/in.md", "x\n");
+    assert_int_equal(tools_command(w.t, "in", "", &out), 0);
+    assert_string_equal(text_str(&out), "Fix a of a b\nx\n");
+    assert_int_equal(tools_command(w.t, "../commands/fix", "", &out), -1);
+    assert_int_equal(tools_command(w.t, "none", "", &out), -1);
+    text_free(&out);
+    close_world(&w);
+}
+
 static void what_others_obey_is_guarded(void **state)
 {
     assert_true(box_guarded(".git/hooks/pre-commit") && box_guarded(".git") && box_guarded(".envrc"));
@@ -437,6 +466,7 @@ int main(void)
         cmocka_unit_test(commands_run),
         cmocka_unit_test(jobs_go_on),
         cmocka_unit_test(the_box_is_a_wall),
+        cmocka_unit_test(own_commands_become_prompts),
         cmocka_unit_test(what_others_obey_is_guarded),
         cmocka_unit_test(a_redirection_is_judged_where_it_leads),
         cmocka_unit_test(arguments_of_the_box_are_closed),

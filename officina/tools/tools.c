@@ -316,6 +316,12 @@ char **tools_page(struct tools *t, const char *page, size_t *n)
     return ext_page(t->ext, page, n);
 }
 
+int tools_command(struct tools *t, const char *name, const char *arguments, struct text *out)
+{
+    struct vt_err err;
+    return ext_command(t->ext, name, arguments, out, &err);
+}
+
 /* ---- the loop ---- */
 
 size_t tools_poll(struct tools *t, struct pollfd *fds, size_t max)
