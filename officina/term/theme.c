@@ -70,9 +70,3 @@ struct ink theme_ink(struct style st, enum depth depth, bool light)
         k.attr |= ground->alone;
     return k;
 }
-
-const char *depth_name(enum depth d)
-{
-    static const char *const names[] = {"none", "8", "16", "256", "full"};
-    return names[d];
-}

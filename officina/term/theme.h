@@ -14,7 +14,5 @@ struct ink {
 
 /* What a cell of that style is shown with. At DEPTH_NONE roles become attributes. */
 struct ink theme_ink(struct style st, enum depth depth, bool light);
-/* "full", "256", "16", "8", "none". */
-const char *depth_name(enum depth d);
 
 #endif

@@ -203,22 +203,3 @@ int walk(const struct root *r, const char *from, walk_fn fn, walk_fn ignored, vo
         level_close(&above[--n]);
     return rc;
 }
-
-bool walk_ignores(const struct root *r, const char *rel)
-{
-    struct level above[64];
-    size_t n = 0;
-    bool yes = false;
-    level_open(r, &above[n++], NULL, ".");
-    for (const char *p = strchr(rel, '/'); p && n < 64 && !yes; p = strchr(p + 1, '/')) {
-        char *part = mem_dupn(rel, (size_t)(p - rel));
-        yes = is_ignored(&above[n - 1], part, true);
-        level_open(r, &above[n], &above[n - 1], part);
-        n++;
-        free(part);
-    }
-    yes = yes || is_ignored(&above[n - 1], rel, false);
-    while (n)
-        level_close(&above[--n]);
-    return yes;
-}

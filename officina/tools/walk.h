@@ -19,7 +19,4 @@ typedef int (*walk_fn)(void *arg, const char *rel, const struct stat *st);
 int walk(const struct root *r, const char *from, walk_fn fn, walk_fn ignored, void *arg,
          const atomic_int *stop);
 
-/* Whether .gitignore files between the root and rel (a file) ignore it. */
-bool walk_ignores(const struct root *r, const char *rel);
-
 #endif

@@ -110,8 +110,3 @@ bool wild_rule(const char *pattern, const char *text)
         return true;
     return wild_any(pattern, text);
 }
-
-bool wild_has(const char *s)
-{
-    return strpbrk(s, "*?[") != NULL;
-}

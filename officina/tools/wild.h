@@ -11,6 +11,5 @@ bool wild_path(const char *pattern, const char *path);
 /* For rules: `*` stands for any bytes, nothing else is special; a final " *" may be absent altogether ("make
  * *" is "make"). */
 bool wild_rule(const char *pattern, const char *text);
-bool wild_has(const char *s); /* any of * ? [ */
 
 #endif

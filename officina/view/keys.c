@@ -72,11 +72,6 @@ static const struct {
              {"PgUp", TK_PGUP},     {"PgDn", TK_PGDN},     {"Up", TK_UP},     {"Down", TK_DOWN},
              {"Left", TK_LEFT},     {"Right", TK_RIGHT},   {"Space", TK_CHAR}};
 
-const char *action_name(enum action a)
-{
-    return actions[a].name ? actions[a].name : "";
-}
-
 const char *action_about(enum action a)
 {
     return actions[a].about;

@@ -86,7 +86,6 @@ void keys_defaults(struct keys *k);
 int keys_read(struct keys *k, const char *text, size_t n, struct vt_err *err);
 /* The action of a key; prefixed: Ctrl-X came before it. ACT_NONE: none. */
 enum action keys_find(const struct keys *k, const struct term_event *ev, bool prefixed);
-const char *action_name(enum action a);  /* "page-up" */
 const char *action_about(enum action a); /* for help; NULL: not listed */
 /* "Alt-Y, Ctrl-X y" into out; returns out. */
 char *keys_of(const struct keys *k, enum action a, char *out, size_t cap);
