@@ -95,9 +95,10 @@ def test_forget(app):
     gone = app.ctl_json('store', 'forget', '--tenant', 'default')
     assert gone['checkpoints'] >= 2 and gone['blocks'] >= 3 and gone['bytes'] > 1 << 20
     assert app.ctl_json('store', 'list') == []
-    for name in os.listdir(app.state_dir):
-        with open(os.path.join(app.state_dir, name), 'rb') as f:
-            assert b'gone.bin' not in f.read(), name
+    for folder, _, names in os.walk(app.state_dir):
+        for name in names:
+            with open(os.path.join(folder, name), 'rb') as f:
+                assert b'gone.bin' not in f.read(), name
     r = post(app.port, '/slots/0?action=restore', {'filename': 'gone.bin'})
     r.read()
     assert r.status == 400
