@@ -49,6 +49,25 @@ static void close_lifeline(struct vt_child *c)
     c->sock = NULL;
 }
 
+static int on_left(sd_event_source *src, uint64_t usec, void *arg)
+{
+    struct vt_child *c = arg;
+    return sd_event_exit(c->ev, VT_EX_OK);
+}
+
+void vt_child_leave(struct vt_child *c, uint64_t id, unsigned verb)
+{
+    struct vt_enc *e = vt_child_begin(c, VT_F_ORDER_DONE, id);
+    vt_enc_u64(e, VT_ORDER_DONE_VERB, verb);
+    vt_enc_u64(e, VT_ORDER_DONE_OK, 1);
+    vt_child_send(c);
+    vt_enc_u64(vt_child_begin(c, VT_F_BYE, 0), VT_BYE_REASON, 0);
+    vt_child_send(c);
+    /* The socket's own threads need a moment to write what was queued. */
+    if (sd_event_add_time_relative(c->ev, NULL, CLOCK_MONOTONIC, VT_MS(50), 1000, on_left, c) < 0)
+        sd_event_exit(c->ev, VT_EX_OK);
+}
+
 static void become_orphan(struct vt_child *c, const char *why)
 {
     if (c->orphan)
@@ -389,13 +408,19 @@ static int watch_parent(struct vt_child *c, struct vt_err *err)
     return 0;
 }
 
-static int guard_signals(struct vt_child *c, struct vt_err *err)
+void vt_child_block_signals(void)
 {
     sigset_t set;
     sigemptyset(&set);
     for (size_t i = 0; i < sizeof guarded / sizeof guarded[0]; i++)
         sigaddset(&set, guarded[i]);
-    if (pthread_sigmask(SIG_BLOCK, &set, NULL) != 0 || signal(SIGPIPE, SIG_IGN) == SIG_ERR)
+    pthread_sigmask(SIG_BLOCK, &set, NULL); /* fails for an unknown way of setting alone */
+}
+
+static int guard_signals(struct vt_child *c, struct vt_err *err)
+{
+    vt_child_block_signals();
+    if (signal(SIGPIPE, SIG_IGN) == SIG_ERR)
         return vt_fail_errno(err, VT_E_OS, "signal mask");
     for (size_t i = 0; i < sizeof guarded / sizeof guarded[0]; i++) {
         if (sd_event_add_signal(c->ev, &c->signal_src[i], guarded[i], on_signal, c) < 0)

@@ -66,6 +66,11 @@ int vt_child_new(struct vt_child **out, sd_event *ev, const struct vt_child_args
                  uint64_t caps, const struct vt_child_ops *ops, void *arg, struct vt_log *log,
                  const struct vt_clock *clock, struct vt_err *err);
 void vt_child_free(struct vt_child *c);
+/* Blocks the signals that vt_child_new watches: before the log's thread exists, which would take one that only the loop may
+ * judge. */
+void vt_child_block_signals(void);
+/* Tells that the order `id` to drain or stop is done, says BYE and ends the loop with exit code 0 once both are out. */
+void vt_child_leave(struct vt_child *c, uint64_t id, unsigned verb);
 
 /* An encoder for the lifeline: vt_child_begin, fill, vt_child_send. One frame at a time. */
 struct vt_enc *vt_child_begin(struct vt_child *c, uint8_t type, uint64_t id);

@@ -12,7 +12,6 @@
 #include "telemetry.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -383,18 +382,13 @@ static void fini(struct gateway *gw)
 
 int main(int argc, char **argv)
 {
-    static const int guarded[] = {SIGTERM, SIGINT, SIGHUP};
     struct gateway gw = {.clock = vt_clock_real()};
     struct vt_child_args args;
     struct vt_err err;
-    sigset_t set;
     int code;
     if (vt_told_version(argc, argv, "vitriol-gateway"))
         return VT_EX_OK;
-    sigemptyset(&set); /* before the log's thread, which would else take them */
-    for (size_t i = 0; i < sizeof guarded / sizeof guarded[0]; i++)
-        sigaddset(&set, guarded[i]);
-    sigprocmask(SIG_BLOCK, &set, NULL);
+    vt_child_block_signals();
     gw.cfg = vt_config_new();
     if (!gw.cfg || vt_child_args(&args, argc, argv, gw.cfg, &err)) {
         fprintf(stderr, "vitriol-gateway: %s\n", gw.cfg ? err.text : "out of memory");

@@ -11,8 +11,6 @@
 #include "series.h"
 
 #include <errno.h>
-#include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <systemd/sd-event.h>
@@ -201,12 +199,7 @@ static int serve(int argc, char **argv, struct app *a, struct vt_err *err)
     own_cgroup(&a->shield.rules, getppid(), root);
     if (vt_sandbox_enter(err) < 0 || shield_open(&a->shield, a->dir, root, true, err) < 0)
         return -1;
-    sigset_t guarded;
-    sigemptyset(&guarded);
-    sigaddset(&guarded, SIGTERM);
-    sigaddset(&guarded, SIGINT);
-    sigaddset(&guarded, SIGHUP);
-    pthread_sigmask(SIG_BLOCK, &guarded, NULL);
+    vt_child_block_signals();
     a->log = vt_log_new(a->args.name, VT_SINK_STDERR, VT_LOG_INFO, 0);
     if (sd_event_new(&a->ev) < 0)
         return vt_fail(err, VT_E_OS, "no event loop");

@@ -9,7 +9,6 @@
 
 #include <errno.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -138,25 +137,6 @@ static void send_ready(struct app *a)
     vt_log(a->log, VT_LOG_INFO, "the store is ready: %s", a->dir);
 }
 
-static int on_bye(sd_event_source *src, uint64_t usec, void *arg)
-{
-    struct app *a = arg;
-    return sd_event_exit(a->ev, VT_EX_OK);
-}
-
-static void stopped(struct app *a)
-{
-    struct vt_enc *e = vt_child_begin(a->child, VT_F_ORDER_DONE, 0);
-    vt_enc_u64(e, VT_ORDER_DONE_VERB, VT_ORDER_STOP);
-    vt_enc_u64(e, VT_ORDER_DONE_OK, 1);
-    vt_child_send(a->child);
-    vt_enc_u64(vt_child_begin(a->child, VT_F_BYE, 0), VT_BYE_REASON, 0);
-    vt_child_send(a->child);
-    /* The socket's own threads need a moment to write what was queued. */
-    if (sd_event_add_time_relative(a->ev, NULL, CLOCK_MONOTONIC, VT_MS(50), 1000, on_bye, a) < 0)
-        sd_event_exit(a->ev, VT_EX_OK);
-}
-
 static int exit_of(const struct vt_err *err)
 {
     switch (err->code) {
@@ -180,7 +160,7 @@ static void take_news(struct app *a, struct worker_out *o)
         vt_child_fatal(a->child, &o->err);
         sd_event_exit(a->ev, exit_of(&o->err));
         break;
-    case WORKER_STOPPED: stopped(a); break;
+    case WORKER_STOPPED: vt_child_leave(a->child, 0, VT_ORDER_STOP); break;
     }
     worker_out_free(o);
 }
@@ -346,7 +326,7 @@ static void order(struct app *a, const struct vt_frame *f)
         if (!a->stopping && a->worker != NULL)
             worker_stop(a->worker);
         else if (a->worker == NULL)
-            stopped(a);
+            vt_child_leave(a->child, 0, VT_ORDER_STOP);
         a->stopping = true;
         return;
     }
@@ -429,13 +409,7 @@ static int serve_child(int argc, char **argv, struct app *a, struct vt_err *err)
     snprintf(a->dir, sizeof a->dir, "%s", dir);
     if (vt_sandbox_enter(err) < 0)
         return -1;
-    /* Before the log's thread exists: it would take a SIGTERM that only the loop may judge. */
-    sigset_t guarded;
-    sigemptyset(&guarded);
-    sigaddset(&guarded, SIGTERM);
-    sigaddset(&guarded, SIGINT);
-    sigaddset(&guarded, SIGHUP);
-    pthread_sigmask(SIG_BLOCK, &guarded, NULL);
+    vt_child_block_signals();
     a->log = vt_log_new(a->args.name, VT_SINK_STDERR, VT_LOG_INFO, 0);
     if (sd_event_new(&a->ev) < 0)
         return vt_fail(err, VT_E_OS, "no event loop");

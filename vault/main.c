@@ -6,7 +6,6 @@
 #include "sandbox.h"
 #include "vault.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -125,27 +124,12 @@ static void on_welcome(void *arg, const uint8_t instance[16])
     vt_child_send(a->child);
 }
 
-static int on_bye(sd_event_source *src, uint64_t usec, void *arg)
-{
-    struct app *a = arg;
-    return sd_event_exit(a->ev, VT_EX_OK);
-}
-
 static void on_lifeline(void *arg, const struct vt_frame *f)
 {
     struct app *a = arg;
     unsigned verb = (unsigned)vt_frame_u64(f, VT_ORDER_VERB, 0);
-    if (f->type != VT_F_ORDER || (verb != VT_ORDER_DRAIN && verb != VT_ORDER_STOP))
-        return;
-    struct vt_enc *e = vt_child_begin(a->child, VT_F_ORDER_DONE, f->id);
-    vt_enc_u64(e, VT_ORDER_DONE_VERB, verb);
-    vt_enc_u64(e, VT_ORDER_DONE_OK, 1);
-    vt_child_send(a->child);
-    vt_enc_u64(vt_child_begin(a->child, VT_F_BYE, 0), VT_BYE_REASON, 0);
-    vt_child_send(a->child);
-    /* The socket's own threads need a moment to write what was queued. */
-    if (sd_event_add_time_relative(a->ev, NULL, CLOCK_MONOTONIC, VT_MS(50), 1000, on_bye, a) < 0)
-        sd_event_exit(a->ev, VT_EX_OK);
+    if (f->type == VT_F_ORDER && (verb == VT_ORDER_DRAIN || verb == VT_ORDER_STOP))
+        vt_child_leave(a->child, f->id, verb);
 }
 
 static void on_beat(void *arg, struct vt_enc *e)
@@ -159,7 +143,6 @@ static const struct vt_child_ops child_ops = {
 
 static int start(struct app *a, int argc, char **argv, struct vt_err *err)
 {
-    sigset_t mask;
     a->cfg = vt_config_new();
     if (a->cfg == NULL)
         return vt_fail(err, VT_E_NOMEM, "no memory for the configuration");
@@ -170,11 +153,7 @@ static int start(struct app *a, int argc, char **argv, struct vt_err *err)
                        a->args.extra);
     if (vt_sandbox_enter(err) < 0)
         return -1;
-    sigemptyset(&mask);
-    sigaddset(&mask, SIGTERM);
-    sigaddset(&mask, SIGINT);
-    sigaddset(&mask, SIGHUP);
-    sigprocmask(SIG_BLOCK, &mask, NULL);
+    vt_child_block_signals();
     a->log = vt_log_new(a->args.name, VT_SINK_STDERR, VT_LOG_INFO, 0);
     a->clock = vt_clock_real();
     vt_enc_init(&a->reply);

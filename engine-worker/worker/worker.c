@@ -3,7 +3,6 @@
 #include "backend.h"
 #include "sandbox.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -503,15 +502,10 @@ static int read_args(struct worker *w, int argc, char **argv, worker_extra extra
 
 static int start(struct worker *w, struct vt_err *err)
 {
-    /* The filter comes before every thread, the signal mask of vt_child_new before those that the loop and NNG start. */
+    /* The filter comes before every thread, the signal mask before those that the log, the loop and NNG start. */
     if (vt_sandbox_enter(err) < 0)
         return -1;
-    sigset_t mask;
-    sigemptyset(&mask);
-    sigaddset(&mask, SIGTERM);
-    sigaddset(&mask, SIGINT);
-    sigaddset(&mask, SIGHUP);
-    sigprocmask(SIG_BLOCK, &mask, NULL);
+    vt_child_block_signals();
     w->log = vt_log_new(w->args.name, VT_SINK_STDERR,
                         (enum vt_level)log_level(vt_config_str(w->cfg, VT_CFG_LOG_LEVEL)), 0);
     w->clock = vt_clock_real();
