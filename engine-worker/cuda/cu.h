@@ -8,7 +8,7 @@
  * sum in an order that depends on the weight's shape, more rows in another that does, too. Float weights do the same beyond
  * CU_VEC_ROWS rows; up to them they are multiplied as float32. Attention takes queries and weights as f16. So a row's result
  * depends on which way its batch takes, and on nothing else of its neighbours. On GPUs without tensor cores (before sm_75)
- * quantized weights are multiplied with int8 activations, as on the CPU. test_cuda.c states the bounds. Experts' rows may be
+ * quantized weights are multiplied with int8 activations, as on the CPU. test_cuda.c and test_attention.c state the bounds. Experts' rows may be
  * sorted in any order within one expert. */
 #ifndef CU_H
 #define CU_H

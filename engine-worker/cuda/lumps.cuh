@@ -25,6 +25,12 @@ static __device__ __forceinline__ uint32_t codes_of(uint32_t v, uint32_t mask)
     return (v & mask) | 0x64006400u;
 }
 
+/* An f16 in both halves, times HALF_SCALE. */
+static __device__ __forceinline__ __half2 scale_of(uint32_t d)
+{
+    return __hmul2(as_half2(d * 0x10001u), __float2half2_rn(HALF_SCALE));
+}
+
 template <uint32_t TYPE> struct lump;
 
 /* Scales and minima of Q4_K and Q5_K: of sub-blocks 2 i and 2 i + 1 of the block that begins with `head`, as halves. */
@@ -156,7 +162,7 @@ template <> struct lump<GT_Q6_K> {
     __device__ __forceinline__ void scales(int r, __half2 by[2][2], __half2 m[2][2]) const
     {
         uint32_t pick = 0x4040 | (threadIdx.x % 4) * 0x0101;
-        __half2 all = __hmul2(as_half2(d[r] * 0x10001u), __float2half2_rn(HALF_SCALE));
+        __half2 all = scale_of(d[r]);
 #pragma unroll
         for (int u = 0; u < 2; u++)
 #pragma unroll
@@ -209,7 +215,7 @@ template <> struct lump<GT_Q8_0> {
     {
 #pragma unroll
         for (int u = 0; u < 2; u++)
-            by[u][0] = by[u][1] = __hmul2(as_half2(d[r][u] * 0x10001u), __float2half2_rn(HALF_SCALE));
+            by[u][0] = by[u][1] = scale_of(d[r][u]);
     }
     static constexpr bool LEAST = false;
     static __device__ __forceinline__ constexpr float zero(int)
@@ -249,7 +255,7 @@ template <> struct lump<GT_Q4_0> {
     {
 #pragma unroll
         for (int u = 0; u < 2; u++) {
-            by[u][0] = __hmul2(as_half2(d[r][u] * 0x10001u), __float2half2_rn(HALF_SCALE));
+            by[u][0] = scale_of(d[r][u]);
             by[u][1] = __hmul2(by[u][0], __float2half2_rn(1 / 16.0f));
         }
     }

@@ -87,6 +87,50 @@ static inline unsigned most_tiles(const struct spans &s, int rows)
     return (unsigned)(cut < s.T ? cut : s.T);
 }
 
+/* Kernels in which a warp has a row of W, four to a block, for T rows of x; of experts' rows each is taken alone. */
+#define OWN_ROWS 4
+struct own_row {
+    int i, t0, e; /* weight, first row of x, expert */
+    int64_t row;  /* of that weight, may lie behind its end */
+};
+
+template <int T>
+static __device__ __forceinline__ struct own_row own_row_of(const struct many &m, const struct spans &s,
+                                                            int t0)
+{
+    struct own_row o;
+    o.i = weight_of(m, blockIdx.x);
+    o.row = (int64_t)((int)blockIdx.x - m.first[o.i]) * OWN_ROWS + threadIdx.x / 32;
+    o.t0 = t0 + T * (int)blockIdx.y;
+    o.e = s.first ? expert_of(s, o.t0) : 0;
+    return o;
+}
+
+/* sum: each lane's share. */
+template <int T>
+static __device__ __forceinline__ void put_own_row(const struct many &m, const struct own_row &o,
+                                                   const float *sum)
+{
+#pragma unroll
+    for (int t = 0; t < T; t++) {
+        float s = cu_warp_sum(sum[t]);
+        if (threadIdx.x % 32 == 0)
+            m.y[o.i][(o.t0 + t) * m.w[o.i].n_out + o.row] = s;
+    }
+}
+
+/* Launches eight(grid, t0) for every eight rows and one(grid, t0) for those that are left, as many at once as a grid has. */
+template <typename Eight, typename One>
+static inline void launch_own_rows(struct many *m, const struct spans *s, Eight eight, One one)
+{
+    unsigned blocks = share_out(m, OWN_ROWS), eights = s->first ? 0 : (unsigned)s->T / 8, done = 8 * eights,
+             rest = (unsigned)s->T - done;
+    for (unsigned t = 0; t < eights; t += GRID_Y)
+        eight(dim3(blocks, eights - t < GRID_Y ? eights - t : GRID_Y), (int)(8 * t));
+    for (unsigned t = 0; t < rest; t += GRID_Y)
+        one(dim3(blocks, rest - t < GRID_Y ? rest - t : GRID_Y), (int)(done + t));
+}
+
 /* y = x Wᵀ for m's weights, all of one quantized type (few: up to CU_FEW_ROWS rows of an expert or of all; tiled: any type, any
  * number; plain: for GPUs without tensor cores). x as halves, but for plain. act: of two weights, y[0] = act(y[0]) * y[1] is made
  * and its halves are left. */

@@ -60,41 +60,32 @@ static __device__ __forceinline__ void dot_codes(float *sum, const struct cu_wei
     }
 }
 
-/* Rows t0 + T * blockIdx.y and on; of experts a row each. */
 template <uint32_t TYPE, int T>
-__global__ void __launch_bounds__(128) plain(const __grid_constant__ struct many m, struct codes x,
-                                             const __grid_constant__ struct spans all, int t0)
+__global__ void __launch_bounds__(32 * OWN_ROWS) plain(const __grid_constant__ struct many m, struct codes x,
+                                                       const __grid_constant__ struct spans all, int t0)
 {
     cu_wait();
-    int i = weight_of(m, blockIdx.x);
-    const struct cu_weight &w = m.w[i];
-    int64_t row = (int64_t)((int)blockIdx.x - m.first[i]) * 4 + threadIdx.x / 32;
-    t0 += T * (int)blockIdx.y;
-    int e = all.first ? expert_of(all, t0) : 0;
-    if (row >= w.n_out)
+    const struct own_row o = own_row_of<T>(m, all, t0);
+    const struct cu_weight &w = m.w[o.i];
+    if (o.row >= w.n_out)
         return;
     float sum[T] = {};
-    dot_codes<TYPE, T>(sum, w, e * w.n_out + row, x.q + t0 * w.n_in, x.d + t0 * (w.n_in / 32),
-                       x.s + t0 * (w.n_in / 16));
-#pragma unroll
-    for (int t = 0; t < T; t++) {
-        float s = cu_warp_sum(sum[t]);
-        if (threadIdx.x % 32 == 0)
-            m.y[i][(t0 + t) * w.n_out + row] = s;
-    }
+    dot_codes<TYPE, T>(sum, w, o.e * w.n_out + o.row, x.q + o.t0 * w.n_in, x.d + o.t0 * (w.n_in / 32),
+                       x.s + o.t0 * (w.n_in / 16));
+    put_own_row<T>(m, o, sum);
 }
 
 template <uint32_t TYPE> static void launch(struct cu *c, struct many *m, const struct spans *s)
 {
     struct codes x = {c->xq, c->xd, c->xs};
-    unsigned blocks = share_out(m, 4), eights = s->first ? 0 : (unsigned)s->T / 8,
-             rest = (unsigned)s->T - 8 * eights;
-    for (unsigned t = 0; t < eights; t += GRID_Y)
-        cu_launch(c, "plain", plain<TYPE, 8>, dim3(blocks, min(eights - t, GRID_Y)), 128, 0, *m, x, *s,
-                  8 * (int)t);
-    for (unsigned t = 0; t < rest; t += GRID_Y)
-        cu_launch(c, "plain", plain<TYPE, 1>, dim3(blocks, min(rest - t, GRID_Y)), 128, 0, *m, x, *s,
-                  (int)(8 * eights + t));
+    launch_own_rows(
+        m, s,
+        [&](dim3 grid, int t0) {
+            cu_launch(c, "plain", plain<TYPE, 8>, grid, 32 * OWN_ROWS, 0, *m, x, *s, t0);
+        },
+        [&](dim3 grid, int t0) {
+            cu_launch(c, "plain", plain<TYPE, 1>, grid, 32 * OWN_ROWS, 0, *m, x, *s, t0);
+        });
 }
 
 void cu_plain(struct cu *c, struct many *m, const struct spans *s, const float *x)

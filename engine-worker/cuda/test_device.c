@@ -1,0 +1,138 @@
+#include "test_device.h"
+
+struct be *gpu, *cpu;
+
+void must(int rc, const struct vt_err *err)
+{
+    if (rc < 0)
+        fail_msg("%s", err->text);
+}
+
+void *device_bytes(size_t n)
+{
+    struct vt_err err;
+    void *p;
+    must(be_alloc(gpu, &p, n, &err), &err);
+    return p;
+}
+
+void *to_device(const void *host, size_t n)
+{
+    void *p = device_bytes(n);
+    be_write(gpu, p, host, n);
+    return p;
+}
+
+float *floats_to_device(const float *x, int64_t n)
+{
+    return to_device(x, (size_t)n * sizeof *x);
+}
+
+/* Room whose bytes are NaN until something is written. */
+float *poisoned(int64_t n)
+{
+    float *host = malloc((size_t)n * sizeof *host), *p;
+    memset(host, 0xff, (size_t)n * sizeof *host);
+    p = floats_to_device(host, n);
+    free(host);
+    return p;
+}
+
+float *from_device(const float *p, int64_t n)
+{
+    struct vt_err err;
+    float *x = malloc((size_t)n * sizeof *x);
+    must(be_read(gpu, x, p, (size_t)n * sizeof *x, &err), &err);
+    return x;
+}
+
+/* ‖got - want‖ / ‖want‖; NaN fails. */
+void near(const char *what, const float *got, const float *want, int64_t n, double bound)
+{
+    double diff = 0, all = 0;
+    for (int64_t i = 0; i < n; i++) {
+        diff += ((double)got[i] - (double)want[i]) * ((double)got[i] - (double)want[i]);
+        all += (double)want[i] * (double)want[i];
+    }
+    double rel = sqrt(diff / (all > 0 ? all : 1));
+    if (!(rel <= bound))
+        fail_msg("%s: relative error %g, at most %g is allowed", what, rel, bound);
+}
+
+/* Compares a device array with a host one and gives both back. */
+void settle(const char *what, float *device, float *want, int64_t n, double bound)
+{
+    float *got = from_device(device, n);
+    near(what, got, want, n, bound);
+    be_release(gpu, device, 0);
+    free(got);
+    free(want);
+}
+
+uint8_t *random_weight(uint32_t type, int64_t n_in, int64_t n_out)
+{
+    size_t row = ggml_row_bytes(type, (uint64_t)n_in), n = row * (size_t)n_out;
+    uint8_t *w = malloc(n);
+    if (type == GT_F32 || type == GT_F16 || type == GT_BF16) {
+        for (int64_t i = 0; i < n_in * n_out; i++) {
+            float v = rng_normal() * 0.05f;
+            uint32_t bits;
+            memcpy(&bits, &v, 4);
+            uint16_t h = type == GT_F16 ? be_f32_to_f16(v) : (uint16_t)(bits >> 16);
+            if (type == GT_F32)
+                memcpy(w + 4 * i, &v, 4);
+            else
+                memcpy(w + 2 * i, &h, 2);
+        }
+        return w;
+    }
+    for (size_t i = 0; i < n; i++)
+        w[i] = (uint8_t)rng();
+    /* every scale a small positive f16 */
+    size_t block = type == GT_Q8_0   ? 34
+                   : type == GT_Q4_0 ? 18
+                   : type == GT_Q4_K ? 144
+                   : type == GT_Q5_K ? 176
+                                     : 210;
+    for (size_t b = 0; b + block <= n; b += block) {
+        uint16_t d = be_f32_to_f16(0.001f + 0.01f * fabsf(rng_uniform())),
+                 m = be_f32_to_f16(0.01f * fabsf(rng_uniform()));
+        memcpy(w + b + (type == GT_Q6_K ? 208 : 0), &d, 2);
+        if (type == GT_Q4_K || type == GT_Q5_K)
+            memcpy(w + b + 2, &m, 2);
+    }
+    return w;
+}
+
+float *copy_of(const float *x, int64_t n)
+{
+    float *y = malloc((size_t)n * sizeof *y);
+    memcpy(y, x, (size_t)n * sizeof *y);
+    return y;
+}
+
+int device_tests(const char *name, const struct CMUnitTest *tests, size_t n)
+{
+    struct be_pool *pool;
+    struct vt_err err;
+    if (vitriol_gpu.count() == 0) {
+        printf("skipped: there is no GPU\n");
+        return 77;
+    }
+    rng_init();
+    if (be_pool_new(&pool, 0, &err) < 0 || be_new(&cpu, pool, -1, &err) < 0 ||
+        be_reserve(cpu, MOST_ROWS, RESERVED, &err) < 0 || vitriol_gpu.backend(&gpu, 0, &err) < 0 ||
+        be_reserve(gpu, 1024, RESERVED, &err) < 0) {
+        fprintf(stderr, "%s\n", err.text);
+        return 1;
+    }
+    int failed = _cmocka_run_group_tests(name, tests, n, NULL, NULL);
+    if (be_sync(gpu, &err) < 0) {
+        fprintf(stderr, "%s\n", err.text);
+        failed++;
+    }
+    be_free(gpu);
+    be_free(cpu);
+    be_pool_free(pool);
+    return failed;
+}
