@@ -349,6 +349,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "vitriol-external: %s\n", err.text);
         return vt_err_exit(&err);
     }
+    vt_child_block_signals();
     a.log = vt_log_new(a.args.name, VT_SINK_STDERR, VT_LOG_INFO, 0);
     int rc = prepare(&a, &err);
     if (rc < 0) {
