@@ -1,6 +1,7 @@
 /* The layers that come from outside: files, drop-ins, the profile, the environment. */
 #include "config.h"
 
+#include "dialect.h"
 #include "suggest.h"
 
 #include <ctype.h>
@@ -10,40 +11,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FILE_MAX       (256u * 1024u)
-#define LINE_MAX_BYTES 8191
-#define ENV_PREFIX     "VITRIOL_"
+#define FILE_MAX   (256u * 1024u)
+#define ENV_PREFIX "VITRIOL_"
 
 /* Names of the child environment and of the programs' own start; they are no keys. */
 static const char *const internal_env[] = {"VITRIOL_INSTANCE", "VITRIOL_RUN_DIR", "VITRIOL_LIBEXEC",
                                            "VITRIOL_MODELS",   "VITRIOL_CHILD",   "VITRIOL_GEN",
                                            "VITRIOL_BUILD_DIR"};
 
-static char *trim(char *s)
-{
-    while (isspace((unsigned char)*s))
-        s++;
-    size_t n = strlen(s);
-    while (n > 0 && isspace((unsigned char)s[n - 1]))
-        s[--n] = '\0';
-    return s;
-}
-
 struct parser {
     struct vt_config *c;
     enum vt_config_layer layer;
-    const char *name;
-    unsigned line;
     char section[64];
     unsigned seen[VT_CFG_COUNT]; /* line of each key of this file */
 };
 
-static int parse_section(struct parser *p, char *s, struct vt_err *err)
+static int take_section(struct parser *p, const struct vt_dialect *l, struct vt_err *err)
 {
+    const char *s = l->section;
     size_t n = strlen(s);
     if (n < 3 || s[n - 1] != ']' || n - 2 >= sizeof p->section)
-        return vt_fail(err, VT_E_CONFIG, "%s:%u: \"%.64s\" is no section header; write [section]", p->name,
-                       p->line, s);
+        return vt_fail(err, VT_E_CONFIG, "%s:%u: \"%.64s\" is no section header; write [section]", l->file,
+                       l->line, s);
     memcpy(p->section, s + 1, n - 2);
     p->section[n - 2] = '\0';
     for (int k = 0; k < VT_CFG_COUNT; k++) {
@@ -63,61 +52,39 @@ static int parse_section(struct parser *p, char *s, struct vt_err *err)
         }
     }
     char hint[160];
-    return vt_fail(err, VT_E_CONFIG, "%s:%u: unknown section [%.32s]%s", p->name, p->line, p->section,
+    return vt_fail(err, VT_E_CONFIG, "%s:%u: unknown section [%.32s]%s", l->file, l->line, p->section,
                    vt_suggest(p->section, list, count, hint, sizeof hint));
 }
 
-static int parse_assignment(struct parser *p, char *s, struct vt_err *err)
+static int take_assignment(struct parser *p, const struct vt_dialect *l, struct vt_err *err)
 {
-    char *eq = strchr(s, '=');
-    if (eq == NULL)
-        return vt_fail(err, VT_E_CONFIG, "%s:%u: \"%.64s\" has no =; write key = value", p->name, p->line, s);
-    *eq = '\0';
-    char *key = trim(s);
-    char *value = trim(eq + 1);
     if (p->section[0] == '\0')
-        return vt_fail(err, VT_E_CONFIG, "%s:%u: %.64s stands before the first [section]", p->name, p->line,
-                       key);
+        return vt_fail(err, VT_E_CONFIG, "%s:%u: %.64s stands before the first [section]", l->file, l->line,
+                       l->key);
     char full[192];
     char origin[PATH_MAX];
-    snprintf(full, sizeof full, "%s.%.120s", p->section, key);
-    snprintf(origin, sizeof origin, "%.*s:%u", PATH_MAX - 16, p->name, p->line);
+    snprintf(full, sizeof full, "%s.%.120s", p->section, l->key);
+    snprintf(origin, sizeof origin, "%.*s:%u", PATH_MAX - 16, l->file, l->line);
     int k = vt_config_find(full, err);
     if (k < 0)
         return vt_fail_prefix(err, "%s", origin);
     if (p->seen[k] != 0)
         return vt_fail(err, VT_E_CONFIG, "%s: %s: given twice in this file (before: line %u)", origin, full,
                        p->seen[k]);
-    p->seen[k] = p->line;
-    return vt_config_set(p->c, p->layer, full, value, origin, err);
+    p->seen[k] = l->line;
+    return vt_config_set(p->c, p->layer, full, l->value, origin, err);
+}
+
+static int take_line(void *arg, struct vt_dialect *l, struct vt_err *err)
+{
+    return l->section != NULL ? take_section(arg, l, err) : take_assignment(arg, l, err);
 }
 
 int vt_config_parse(struct vt_config *c, enum vt_config_layer layer, const char *text, size_t len,
                     const char *name, struct vt_err *err)
 {
-    struct parser p = {.c = c, .layer = layer, .name = name};
-    const char *end = text + len;
-    while (text < end) {
-        const char *nl = memchr(text, '\n', (size_t)(end - text));
-        size_t n = (size_t)((nl != NULL ? nl : end) - text);
-        char line[LINE_MAX_BYTES + 1];
-        p.line++;
-        if (n > LINE_MAX_BYTES)
-            return vt_fail(err, VT_E_CONFIG, "%s:%u: the line is longer than %d bytes", name, p.line,
-                           LINE_MAX_BYTES);
-        if (memchr(text, '\0', n) != NULL)
-            return vt_fail(err, VT_E_CONFIG, "%s:%u: the line holds a NUL byte", name, p.line);
-        memcpy(line, text, n);
-        line[n] = '\0';
-        text += n + 1;
-        char *s = trim(line);
-        if (*s == '\0' || *s == '#')
-            continue;
-        int rc = *s == '[' ? parse_section(&p, s, err) : parse_assignment(&p, s, err);
-        if (rc < 0)
-            return -1;
-    }
-    return 0;
+    struct parser p = {.c = c, .layer = layer};
+    return vt_dialect_read(text, len, name, false, take_line, &p, err);
 }
 
 int vt_config_file(struct vt_config *c, enum vt_config_layer layer, const char *path, bool missing_ok,

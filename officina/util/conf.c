@@ -1,9 +1,9 @@
 #include "util/conf.h"
 
+#include "dialect.h"
 #include "util/file.h"
 #include "util/text.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,7 +11,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define LINE_LONGEST 8191
 #define FILE_LARGEST (1024u * 1024u)
 #define KEYS_MAX     64
 
@@ -46,16 +45,6 @@ int conf_bool(const struct conf_line *l, bool *out, struct vt_err *err)
     return conf_fail(l, err, "%.40s = %.40s: write yes or no", l->key, l->value);
 }
 
-static char *trim(char *s)
-{
-    while (isspace((unsigned char)*s))
-        s++;
-    size_t n = strlen(s);
-    while (n > 0 && isspace((unsigned char)s[n - 1]))
-        s[--n] = '\0';
-    return s;
-}
-
 static void forget_seen(struct parser *p)
 {
     for (size_t i = 0; i < p->n_seen; i++)
@@ -69,9 +58,9 @@ static int section(struct parser *p, char *s, struct vt_err *err)
     if (n < 3 || s[n - 1] != ']' || n >= sizeof p->section)
         return conf_fail(&p->at, err, "\"%.64s\" is no section; write [kind] or [kind name]", s);
     s[n - 1] = '\0';
-    char *kind = trim(s + 1);
+    char *kind = vt_trim(s + 1);
     char *blank = kind + strcspn(kind, " \t");
-    char *name = *blank != '\0' ? trim(blank + 1) : blank;
+    char *name = *blank != '\0' ? vt_trim(blank + 1) : blank;
     *blank = '\0';
     memcpy(p->section, kind, strlen(kind) + 1);
     memcpy(p->name, name, strlen(name) + 1);
@@ -82,18 +71,10 @@ static int section(struct parser *p, char *s, struct vt_err *err)
     return p->take(p->arg, &p->at, err);
 }
 
-static int assignment(struct parser *p, char *s, struct vt_err *err)
+static int assignment(struct parser *p, const struct vt_dialect *l, struct vt_err *err)
 {
-    char *eq = strchr(s, '=');
-    if (eq == NULL)
-        return conf_fail(&p->at, err, "\"%.64s\" has no =; write key = value", s);
-    *eq = '\0';
-    char *value = eq + 1;
-    char *hash = strstr(value, "  #");
-    if (hash != NULL)
-        *hash = '\0';
-    p->at.key = trim(s);
-    p->at.value = trim(value);
+    p->at.key = l->key;
+    p->at.value = l->value;
     for (size_t i = 0; i < p->n_seen; i++)
         if (strcmp(p->seen[i], p->at.key) == 0)
             return conf_fail(&p->at, err, "%.64s is given twice in this section", p->at.key);
@@ -103,29 +84,17 @@ static int assignment(struct parser *p, char *s, struct vt_err *err)
     return p->take(p->arg, &p->at, err);
 }
 
+static int take_line(void *arg, struct vt_dialect *l, struct vt_err *err)
+{
+    struct parser *p = arg;
+    p->at.line = l->line;
+    return l->section != NULL ? section(p, l->section, err) : assignment(p, l, err);
+}
+
 int conf_parse(const char *text, size_t len, const char *file, conf_taker take, void *arg, struct vt_err *err)
 {
     struct parser p = {.at = {.file = file, .kind = "", .name = ""}, .take = take, .arg = arg};
-    const char *end = text + len;
-    int rc = 0;
-    while (rc == 0 && text < end) {
-        const char *nl = memchr(text, '\n', (size_t)(end - text));
-        size_t n = (size_t)((nl != NULL ? nl : end) - text);
-        char line[LINE_LONGEST + 1];
-        p.at.line++;
-        if (n > LINE_LONGEST) {
-            rc = conf_fail(&p.at, err, "the line is longer than %d bytes", LINE_LONGEST);
-        } else if (memchr(text, '\0', n) != NULL) {
-            rc = conf_fail(&p.at, err, "the line holds a NUL byte");
-        } else {
-            memcpy(line, text, n);
-            line[n] = '\0';
-            char *s = trim(line);
-            if (*s != '\0' && *s != '#')
-                rc = *s == '[' ? section(&p, s, err) : assignment(&p, s, err);
-        }
-        text += n + 1;
-    }
+    int rc = vt_dialect_read(text, len, file, true, take_line, &p, err);
     forget_seen(&p);
     return rc;
 }
