@@ -10,7 +10,7 @@ bool score_finite(const float *logits, uint32_t n_vocab)
     return true;
 }
 
-static double log_sum_exp(const float *x, uint32_t n)
+double score_log_sum(const float *x, uint32_t n)
 {
     float max = x[0];
     for (uint32_t i = 1; i < n; i++)
@@ -36,7 +36,7 @@ float score_row(const float *logits, uint32_t n_vocab, uint32_t id, struct sampl
     for (uint32_t i = 0; n_top > 0 && i < n_vocab; i++)
         if (n < n_top || logits[i] > top[n_top - 1].logprob)
             insert(top, &n, n_top, i, logits[i]);
-    double lse = log_sum_exp(logits, n_vocab);
+    double lse = score_log_sum(logits, n_vocab);
     for (unsigned i = 0; i < n; i++)
         top[i].logprob = (float)((double)top[i].logprob - lse);
     return (float)((double)logits[id] - lse);

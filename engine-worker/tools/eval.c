@@ -2,6 +2,7 @@
 #include "lab.h"
 #include "npy.h"
 #include "opts.h"
+#include "score.h"
 #include "textfile.h"
 #include "tool.h"
 
@@ -24,13 +25,7 @@ static int score_rows(void *arg, uint32_t pos0, const float *logits, uint32_t n,
     int32_t V = s->lab->model->n_vocab;
     for (uint32_t i = 0; i < n; i++) {
         const float *row = logits + (int64_t)i * V;
-        float max = row[0];
-        for (int32_t j = 1; j < V; j++)
-            max = row[j] > max ? row[j] : max;
-        double sum = 0;
-        for (int32_t j = 0; j < V; j++)
-            sum += exp((double)row[j] - (double)max);
-        double nll = (double)max + log(sum) - (double)row[s->window[pos0 + i + 1]];
+        double nll = score_log_sum(row, (uint32_t)V) - (double)row[s->window[pos0 + i + 1]];
         if (!isfinite(nll))
             return vt_fail(err, VT_E_NOT_FINITE, "the model gave numbers that are not finite at position %u",
                            pos0 + i);
