@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define KEPT      4
+#define KEPT      16 /* more than may wait at once where the number of calls is limited */
 #define ROWS_MAX  1024
 #define PER_REPLY 200
 /* A list waits for a save that is under way and its sync. */

@@ -718,10 +718,10 @@ static void test_store_asked(void **state)
     uint64_t orphan = store_ask(a.s, STORE_VERIFY, "", -1, &err);
     ops_child_gone(a.s, store);
     assert_int_equal(rows_from(&a, orphan, 0), -VT_E_UNAVAILABLE);
-    for (int i = 0; i < 8; i++)
+    for (int i = 0; i < 20; i++)
         say(&a, store_ask(a.s, STORE_LIST, "", -1, &err), true, 9);
     assert_int_equal(rows_from(&a, op, 0), -VT_E_NOT_FOUND); /* its place was needed */
-    read_all(far, 12);
+    read_all(far, 24);
     vt_sock_close(store->life);
     vt_sock_close(far);
     store->life = NULL;

@@ -25,7 +25,8 @@ int call_print(json_t *v)
 
 int call_fail(const struct call *c, const struct vt_err *err)
 {
-    int rc = err->code == VT_E_DEADLINE ? VT_EX_TEMPFAIL : vt_err_exit(err);
+    bool later = err->code == VT_E_DEADLINE || err->code == VT_E_LIMIT;
+    int rc = later ? VT_EX_TEMPFAIL : vt_err_exit(err);
     if (c->json) {
         json_t *out =
             json_pack("{s:{s:i, s:i, s:s}}", "error", "code", err->code, "exit", rc, "text", err->text);

@@ -53,6 +53,8 @@ static size_t option_words(const char *s, const char *alone, const char *with)
         return 1;
     if (among(s, with))
         return 2;
+    if (s[1] == '\0')
+        return 0; /* a lone - is nothing that a wrapper without it knows */
     if (s[1] == '-')
         return s[n] && among(head, with) ? 1 : 0;
     head[2] = 0;

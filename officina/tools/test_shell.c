@@ -83,6 +83,8 @@ static void wrappers_are_looked_through(void **state)
     parts("timeout $T ls", "timeout $T ls!");
     parts("env A=$x ls", "env A=$x ls!");
     parts("nice -n3 -- ls", "ls");
+    parts("nice - ls", "nice - ls!");
+    parts("timeout - `ls`", "ls | timeout - `ls`!");
     parts("xargs -0 -n1 -P 2 rm", "rm");
     parts("sh -c \"$X\"", "sh -c $X!");
     parts("python3 -c 'import os'", "python3 -c import os!");

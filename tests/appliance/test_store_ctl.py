@@ -5,6 +5,7 @@ import re
 import signal
 import sqlite3
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -84,6 +85,13 @@ def test_bad_input(app, args, rc, says):
     got, out, err, _ = store(app, '--json', 'store', *args)
     body = json.loads(out)
     assert got == rc and (rc == 66 or body['error']['exit'] == rc), body
+
+
+def test_a_script_in_a_hurry(app):
+    """vitriold counts calls by the second; who calls too often waits and is not failed."""
+    with ThreadPoolExecutor(8) as many:
+        codes = list(many.map(lambda _: store(app, 'status')[0], range(160)))
+    assert codes == [0] * 160
 
 
 def test_forget(app):

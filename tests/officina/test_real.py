@@ -30,9 +30,12 @@ def test_an_engine_that_is_killed_while_it_writes(make, tmp_path):
     w.gateway = Engine(a.port)
     t = w.start()
     t.put(type='user', text='Tell me a long story of the sea.')
-    t.until('text')
-    os.kill(a.children()['engine0'], signal.SIGKILL)
+    begin = t.until('text')['text']
+    killed = a.children()['engine0']
+    os.kill(killed, signal.SIGKILL)
     end = t.until('turn_end')
     assert end['state'] == 'done', t.events
-    assert sum(e['type'] == 'text' for e in t.events) > 3
+    # How many events carry the answer is the kernel's choice, who takes what has come at once; not how much it is.
+    answer = ''.join(e['text'] for e in t.events if e['type'] == 'text')
+    assert answer.startswith(begin) and len(answer) > len(begin) and a.children()['engine0'] != killed
     assert t.close() == 0
