@@ -1,7 +1,8 @@
 /* Fixture of the tests that start vitriold as a process with test children in all roles, in a directory of its own.
  *
  * A wait ends the test with vitriold's log when its time is over, and at once when what it waits for cannot come any
- * more: vitriold has ended, or the child has failed for good. One thread. */
+ * more: vitriold has ended, or the child has failed for good. Its seconds are those of a quiet machine and several times
+ * as many in fact: what has to happen within a time is asserted beside it. One thread. */
 #ifndef FIXTURE_H
 #define FIXTURE_H
 

@@ -98,7 +98,7 @@ def meson_tests(tree, suites, env=None, label='', patience=1):
 
 
 def stage_unit():
-    return meson_tests(BUILD, ['unit', 'slow'], patience=3)
+    return meson_tests(BUILD, ['unit', 'slow'], patience=10)
 
 
 def stage_asan():
