@@ -1,7 +1,6 @@
 #include "util/text.h"
 #include "view/format.h"
 #include "view/look.h"
-#include "view/markdown.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -151,25 +150,34 @@ static void stone_head(struct rows *out, const struct model *m, size_t i, const 
     row_str(r, (struct style){.fg = ROLE_VERDIGRIS, .attr = ATTR_BOLD}, "STONE");
 }
 
-static void answer_layout(struct rows *out, const struct item *it, const struct look *k)
+static size_t answer_grow(struct rows *out, const struct item *it, const struct look *k,
+                          struct block_keep *keep)
 {
-    struct rows text = {0};
+    struct row before = {0};
     struct markdown_look look = {
         .width = k->text, .wide = k->w - k->left - 3, .scroll = k->scroll, .glyphs = k->g};
     if (look.wide < look.width)
         look.wide = look.width;
-    markdown_layout(&text, text_str(&it->body), it->body.len, &look);
-    put_indented(out, &text, 0, text.n, k->left, k);
-    rows_free(&text);
+    size_t first = markdown_grow(out, keep->base, text_str(&it->body), it->body.len, &look, &keep->text);
+    indent(&before, k);
+    for (size_t y = first; y < out->n; y++)
+        row_prepend(&out->v[y], &before);
+    row_free(&before);
+    return first;
+}
+
+static void answer_layout(struct rows *out, const struct item *it, const struct look *k,
+                          struct block_keep *keep)
+{
+    keep->base = out->n;
+    answer_grow(out, it, k, keep);
     if (it->partial)
         put_words(out, k, style_of(ROLE_CINNABAR), "!", "the answer broke off here; what had arrived is kept",
                   51, style_of(ROLE_DIM));
 }
 
-static void thought_layout(struct rows *out, const struct item *it, const struct look *k)
+static void thought_head(struct rows *out, const struct item *it, const struct look *k)
 {
-    struct rows text = {0};
-    struct row flow = {0};
     char words[96];
     bool running = !it->ended;
     uint64_t took = (running ? k->now : it->ended) - it->at;
@@ -179,15 +187,86 @@ static void thought_layout(struct rows *out, const struct item *it, const struct
         snprintf(words + n, sizeof words - (size_t)n, ", %" PRId64 " tokens", it->tokens);
     put_words(out, k, style_of(ROLE_DIM), k->open || running ? k->g->unfolded : k->g->folded, words,
               strlen(words), (struct style){.fg = ROLE_DIM});
-    if (!k->open && !running)
-        return;
-    row_text(&flow, text_str(&it->body), it->body.len, GATE_RUNNING, 4,
-             (struct style){.fg = ROLE_DIM, .attr = ATTR_ITALIC});
-    rows_wrap(&text, &flow, k->text - 2, NULL, NULL);
-    size_t from = k->open || text.n < THOUGHT_ROWS ? 0 : text.n - THOUGHT_ROWS;
-    put_indented(out, &text, from, text.n, k->left + 2, k);
-    rows_free(&text);
+}
+
+/* One line of a thought, wrapped. */
+static void thought_line(struct rows *out, const char *s, size_t n, const struct look *k)
+{
+    struct row flow = {0}, before = {0};
+    indent(&before, k);
+    row_pad(&before, before.width + 2, style_of(ROLE_TEXT));
+    row_text(&flow, s, n, GATE_RUNNING, 4, (struct style){.fg = ROLE_DIM, .attr = ATTR_ITALIC});
+    rows_wrap(out, &flow, before.width + k->text - 2, &before, &before);
     row_free(&flow);
+    row_free(&before);
+}
+
+/* The last rows: lines from the end back until there are enough. */
+static void thought_tail(struct rows *out, const char *s, size_t n, const struct look *k)
+{
+    size_t from = n;
+    struct rows text = {0};
+    while (from > 0 && text.n < THOUGHT_ROWS) {
+        rows_clear(&text);
+        for (from--; from > 0 && s[from - 1] != '\n'; from--)
+            ;
+        for (size_t at = from; at < n;) {
+            const char *nl = memchr(s + at, '\n', n - at);
+            size_t len = nl ? (size_t)(nl - s) - at : n - at;
+            thought_line(&text, s + at, len, k);
+            at += len + 1;
+        }
+    }
+    for (size_t y = text.n > THOUGHT_ROWS ? text.n - THOUGHT_ROWS : 0; y < text.n; y++)
+        row_append(rows_add(out), &text.v[y]);
+    rows_free(&text);
+}
+
+static size_t thought_grow(struct rows *out, const struct item *it, const struct look *k,
+                           struct block_keep *keep)
+{
+    const char *s = text_str(&it->body);
+    size_t n = it->body.len, first = keep->base + keep->rows;
+    rows_cut(out, first);
+    if (!k->open) {
+        if (!it->ended)
+            thought_tail(out, s, n, k);
+        return first;
+    }
+    for (size_t at = keep->at; at < n;) {
+        const char *nl = memchr(s + at, '\n', n - at);
+        size_t len = nl ? (size_t)(nl - s) - at : n - at;
+        thought_line(out, s + at, len, k);
+        at += len + 1;
+        if (nl) {
+            keep->at = at;
+            keep->rows = out->n - keep->base;
+        }
+    }
+    return first;
+}
+
+static void thought_layout(struct rows *out, const struct item *it, const struct look *k,
+                           struct block_keep *keep)
+{
+    keep->head = out->n;
+    thought_head(out, it, k);
+    keep->base = out->n;
+    thought_grow(out, it, k, keep);
+}
+
+/* The seconds in its head go on, too. */
+static void thought_tick(struct rows *out, const struct item *it, const struct look *k,
+                         const struct block_keep *keep)
+{
+    struct rows head = {0};
+    thought_head(&head, it, k);
+    for (size_t y = 0; y < head.n && keep->head + y < keep->base; y++) {
+        struct row old = out->v[keep->head + y];
+        out->v[keep->head + y] = head.v[y];
+        head.v[y] = old;
+    }
+    rows_free(&head);
 }
 
 /* ---- tools ---- */
@@ -330,9 +409,12 @@ static void notice_layout(struct rows *out, const struct item *it, const struct 
     text_free(&t);
 }
 
-void block_layout(struct rows *out, const struct model *m, size_t i, const struct look *k)
+void block_layout(struct rows *out, const struct model *m, size_t i, const struct look *k,
+                  struct block_keep *keep)
 {
     const struct item *it = &m->items[i];
+    memset(keep, 0, sizeof *keep);
+    keep->seen = it->body.len;
     if (!block_drawn(m, i))
         return;
     size_t from = out->n;
@@ -340,11 +422,11 @@ void block_layout(struct rows *out, const struct model *m, size_t i, const struc
     case ITEM_USER: user_layout(out, m, it, k); break;
     case ITEM_REASONING:
         stone_head(out, m, i, k);
-        thought_layout(out, it, k);
+        thought_layout(out, it, k, keep);
         break;
     case ITEM_TEXT:
         stone_head(out, m, i, k);
-        answer_layout(out, it, k);
+        answer_layout(out, it, k, keep);
         break;
     case ITEM_CALL: call_layout(out, it, k); break;
     case ITEM_CUT: cut_layout(out, it, k); break;
@@ -354,6 +436,17 @@ void block_layout(struct rows *out, const struct model *m, size_t i, const struc
     if (!it->live) /* above a rewind's cut: readable, but no more part of the talk */
         for (size_t y = from; y < out->n; y++)
             row_ground(&out->v[y], 0, 0, ATTR_DIM);
+}
+
+size_t block_grow(struct rows *out, const struct model *m, size_t i, const struct look *k,
+                  struct block_keep *keep)
+{
+    const struct item *it = &m->items[i];
+    keep->seen = it->body.len;
+    if (it->kind == ITEM_TEXT)
+        return answer_grow(out, it, k, keep);
+    thought_tick(out, it, k, keep);
+    return thought_grow(out, it, k, keep);
 }
 
 char *block_text(const struct model *m, size_t i)

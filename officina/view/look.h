@@ -5,6 +5,7 @@
 #include "core/model.h"
 #include "view/diff.h"
 #include "view/glyph.h"
+#include "view/markdown.h"
 #include "view/rows.h"
 
 struct look {
@@ -24,8 +25,21 @@ struct look {
     const struct glyph_set *g;
 };
 
+/* Where the layout of a block that still grows stands (an answer or a thought that arrives). */
+struct block_keep {
+    size_t head, base; /* rows before it; rows before its text */
+    size_t seen;       /* bytes that were laid out */
+    size_t at, rows;   /* a thought: bytes laid out for good, and their rows behind base */
+    struct markdown_keep text;
+};
+
 /* Rows of item i. Appends nothing for one that is not drawn. */
-void block_layout(struct rows *out, const struct model *m, size_t i, const struct look *k);
+void block_layout(struct rows *out, const struct model *m, size_t i, const struct look *k,
+                  struct block_keep *keep);
+/* The same for an open item whose text has only grown since block_layout() put its rows into out. Returns the first row that
+ * is new or changed. */
+size_t block_grow(struct rows *out, const struct model *m, size_t i, const struct look *k,
+                  struct block_keep *keep);
 /* Is item i drawn, and does a blank row stand before it when `before` was the drawn one ahead of it (SIZE_MAX: none)? */
 bool block_drawn(const struct model *m, size_t i);
 bool block_gap(const struct model *m, size_t i, size_t before);

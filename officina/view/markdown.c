@@ -1,6 +1,6 @@
 #include "view/markdown.h"
 #include "util/text.h"
-#include "view/code.h"
+#include "view/fence.h"
 #include "view/pipes.h"
 
 #include <md4c.h>
@@ -26,6 +26,8 @@ struct list {
 
 struct md {
     struct rows *out;
+    size_t base; /* rows that were there before this part */
+    bool behind; /* other text stands before it */
     const struct markdown_look *look;
     struct container box[DEPTH_MAX];
     size_t depth, too_deep;
@@ -81,7 +83,7 @@ static void prefix(struct md *m, struct row *first, struct row *rest)
 
 static void gap(struct md *m)
 {
-    if (m->gap && m->out->n) {
+    if (m->gap && (m->behind || m->out->n > m->base)) {
         struct row *r = rows_add(m->out);
         for (size_t i = 0; i < m->depth && m->box[i].type == MD_BLOCK_QUOTE; i++)
             row_printf(r, style_of(ROLE_DIM), "%s ", m->look->glyphs->v);
@@ -528,29 +530,22 @@ static void put_text(struct md *m, const char *s, size_t n)
     flush(m);
 }
 
-static bool is_fence(const char *s, size_t n)
+void markdown_part(struct rows *out, bool gap_before, const char *s, size_t n,
+                   const struct markdown_look *look)
 {
-    size_t i = 0;
-    while (i < n && s[i] == ' ')
-        i++;
-    return n - i >= 3 && (memcmp(s + i, "```", 3) == 0 || memcmp(s + i, "~~~", 3) == 0);
-}
-
-void markdown_layout(struct rows *out, const char *s, size_t n, const struct markdown_look *look)
-{
-    struct md m = {.out = out, .look = look};
+    struct md m = {.out = out, .look = look, .base = out->n, .gap = gap_before, .behind = gap_before};
     size_t from = 0;
-    bool fenced = false;
+    struct fence fence = {0};
     for (size_t at = 0; at < n;) {
         const char *nl = memchr(s + at, '\n', n - at);
         size_t len = nl ? (size_t)(nl - s) - at : n - at;
-        size_t table = fenced || !memchr(s + at, '|', len) ? 0 : pipes_table(s + at, n - at);
-        fenced ^= is_fence(s + at, len);
+        size_t table = fence.n || !memchr(s + at, '|', len) ? 0 : pipes_table(s + at, n - at);
         if (table) {
             put_text(&m, s + from, at - from);
             put_pipes(&m, s + at, table);
             from = at += table;
         } else {
+            fence_step(&fence, s + at, len);
             at += len + 1;
         }
     }

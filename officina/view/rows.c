@@ -1,6 +1,7 @@
 #include "view/rows.h"
 #include "util/text.h"
 
+#include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -88,6 +89,31 @@ void row_append(struct row *r, const struct row *from)
         row_cell(r, &from->c[i]);
 }
 
+void row_prepend(struct row *r, const struct row *from)
+{
+    for (size_t i = 0; i < from->n; i++) /* makes room */
+        row_cell(r, &from->c[i]);
+    memmove(r->c + from->n, r->c, (r->n - from->n) * sizeof *r->c);
+    if (from->n)
+        memcpy(r->c, from->c, from->n * sizeof *r->c);
+}
+
+void row_stretch(struct row *r, int by, size_t keep, const char *glyph, struct style st)
+{
+    struct cell tail[4];
+    size_t n = keep < r->n ? keep : r->n;
+    assert(n <= sizeof tail / sizeof tail[0]);
+    for (size_t i = n; i-- > 0;) {
+        tail[i] = r->c[--r->n];
+        r->width -= tail[i].width;
+    }
+    for (; by < 0 && r->n; by++)
+        r->width -= r->c[--r->n].width;
+    row_fill(r, r->width + by, glyph, st);
+    for (size_t i = 0; i < n; i++)
+        row_cell(r, &tail[i]);
+}
+
 void row_window(struct row *r, const struct row *from, int skip, int width, struct style pad)
 {
     int start = r->width, x = 0;
@@ -137,9 +163,13 @@ void row_ground(struct row *r, size_t from, uint8_t bg, uint8_t attr)
 
 void rows_clear(struct rows *rs)
 {
-    for (size_t i = 0; i < rs->n; i++)
-        row_free(&rs->v[i]);
-    rs->n = 0;
+    rows_cut(rs, 0);
+}
+
+void rows_cut(struct rows *rs, size_t n)
+{
+    while (rs->n > n)
+        row_free(&rs->v[--rs->n]);
 }
 
 void rows_free(struct rows *rs)

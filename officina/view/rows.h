@@ -28,6 +28,10 @@ void row_printf(struct row *r, struct style st, const char *fmt, ...) __attribut
 void row_pad(struct row *r, int column, struct style st);
 void row_fill(struct row *r, int column, const char *glyph, struct style st);
 void row_append(struct row *r, const struct row *from);
+/* Puts the cells of `from` before the row's own. */
+void row_prepend(struct row *r, const struct row *from);
+/* Makes the row wider by glyphs of one column before its last `keep` cells, at most 4, or takes as many away there. */
+void row_stretch(struct row *r, int by, size_t keep, const char *glyph, struct style st);
 /* The cells of `from` that lie in columns [skip, skip + width), padded to width with blanks of style pad. */
 void row_window(struct row *r, const struct row *from, int skip, int width, struct style pad);
 /* Cuts to that width, the last column being `more` if something was cut. */
@@ -39,7 +43,8 @@ void row_ground(struct row *r, size_t from, uint8_t bg, uint8_t attr);
 
 void rows_free(struct rows *rs);
 void rows_clear(struct rows *rs);
-struct row *rows_add(struct rows *rs); /* an empty one at the end; valid until the next call */
+void rows_cut(struct rows *rs, size_t n); /* keeps the first n */
+struct row *rows_add(struct rows *rs);    /* an empty one at the end; valid until the next call */
 /* Breaks flow at blanks (at any cell where a word is too long) so that each row, behind its prefix, is at most `width` wide
  * in all. first and rest are prefixes, NULL for none. An empty flow makes one row. */
 void rows_wrap(struct rows *out, const struct row *flow, int width, const struct row *first,

@@ -7,12 +7,13 @@
 #include "term/caps.h"
 #include "view/edit.h"
 #include "view/keys.h"
-#include "view/rows.h"
+#include "view/look.h"
 
 enum overlay { OVER_NONE, OVER_PANEL, OVER_TASKS, OVER_HELP, OVER_PALETTE, OVER_SEARCH };
 
 #define UI_CACHE  128
-#define UI_FOLDS  512 /* blocks whose fold the user changed; older ones fold by themselves again */
+#define UI_CELLS  400000 /* laid-out cells that are kept beyond those of the last frame: about 8 MiB */
+#define UI_FOLDS  512    /* blocks whose fold the user changed; older ones fold by themselves again */
 #define MENU_ROWS 8
 #define MENU_MAX  200
 
@@ -25,6 +26,9 @@ struct ui_cached {
     const struct item *item;
     uint64_t stamp;
     struct rows rows;
+    struct block_keep keep;
+    uint64_t frame; /* that used it last */
+    size_t cells;
     bool used;
 };
 
@@ -65,6 +69,8 @@ struct ui {
     uint64_t box_shown, last_key; /* for the quiet time before an approval counts */
     int64_t box_id;
     struct ui_cached cache[UI_CACHE];
+    uint64_t frame; /* counts views of the model: within one nothing of it changes */
+    uint64_t laid;  /* cells that were laid out for the last frame */
     int w, h;
     enum mode mode;             /* as last asked for: several keys may come before the core has its turn */
     bool prefixed, chord_quiet; /* Ctrl-X came; it came after a quiet time */

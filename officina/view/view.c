@@ -66,39 +66,63 @@ static struct look look_for(const struct frame *f, const struct item *it)
 
 /* ---- blocks, laid out once ---- */
 
+/* It only gets longer while it arrives. */
+static bool grows(const struct item *it)
+{
+    return (it->kind == ITEM_TEXT || it->kind == ITEM_REASONING) && !it->ended && it->live;
+}
+
+/* The stamp says all that its rows depend on: time does not go into them. */
 static bool lasts(const struct item *it)
 {
     if (it->kind == ITEM_CALL)
-        return it->call && it->call->state >= CALL_OK;
+        return it->call && (it->call->state >= CALL_OK || it->call->state == CALL_ASKING);
     return it->kind != ITEM_TEXT && it->kind != ITEM_REASONING ? true : it->ended != 0;
 }
 
-static uint64_t stamp_of(const struct item *it, const struct look *k, bool gap)
+static uint64_t mix(uint64_t h, uint64_t v)
 {
+    h = (h ^ v) * 1099511628211u;
+    return h ^ h >> 29;
+}
+
+static uint64_t call_stamp(uint64_t h, const struct call *c)
+{
+    uint64_t v[] = {(uint64_t)c->state, c->result.len, c->n_changes, c->ended, c->n_options};
+    for (size_t i = 0; i < sizeof v / sizeof v[0]; i++)
+        h = mix(h, v[i]);
+    for (size_t i = 0; c->approval && i < sizeof c->approval->bound; i++)
+        h = mix(h, c->approval->bound[i]);
+    return c->approval ? mix(h, c->approval->since) : h;
+}
+
+static uint64_t stamp_of(const struct model *m, const struct item *it, const struct look *k, bool gap)
+{
+    bool open = grows(it);
     uint64_t v[] = {(uint64_t)it->id,
-                    it->body.len,
+                    open ? 0 : it->body.len,
                     (uint64_t)it->kind,
                     it->live,
                     it->ended,
                     (uint64_t)it->times,
                     it->partial,
-                    it->call ? (uint64_t)it->call->state : 0,
-                    it->call ? it->call->result.len : 0,
-                    it->call ? it->call->n_changes : 0,
-                    it->call ? it->call->ended : 0,
                     (uint64_t)k->w,
                     (uint64_t)k->text,
+                    (uint64_t)k->rows,
                     (uint64_t)k->compact,
                     (uint64_t)k->scroll,
-                    (uint64_t)k->open,
-                    (uint64_t)k->selected,
+                    (uint64_t)k->box_scroll,
+                    (uint64_t)k->open | (uint64_t)k->selected << 1 | (uint64_t)k->whole << 2 |
+                        (uint64_t)k->unified << 3,
                     (uint64_t)k->g->kind,
                     gap,
-                    (uint64_t)it->tokens};
+                    open ? 0 : (uint64_t)it->tokens};
     uint64_t h = 14695981039346656037u;
     for (size_t i = 0; i < sizeof v / sizeof v[0]; i++)
-        h = (h ^ v[i]) * 1099511628211u, h ^= h >> 29;
-    return h;
+        h = mix(h, v[i]);
+    for (const char *s = m->session ? m->session : ""; *s; s++)
+        h = mix(h, (unsigned char)*s);
+    return it->call ? call_stamp(h, it->call) : h;
 }
 
 static size_t drawn_before(const struct model *m, size_t i)
@@ -127,33 +151,68 @@ static void waiting_rows(struct frame *f, struct rows *out, const struct look *k
     row_str(r, style_of(ROLE_DIM), words);
 }
 
+static void count_cells(struct ui *u, struct ui_cached *c, size_t first)
+{
+    c->cells = 0;
+    for (size_t y = 0; y < c->rows.n; y++) {
+        c->cells += c->rows.v[y].n;
+        if (y >= first)
+            u->laid += c->rows.v[y].n;
+    }
+}
+
+static void lay_out(struct frame *f, struct ui_cached *c, size_t i, const struct look *k, bool gap)
+{
+    rows_clear(&c->rows);
+    if (i == f->m->n_items) {
+        waiting_rows(f, &c->rows, k);
+    } else if (block_drawn(f->m, i)) {
+        if (gap)
+            rows_add(&c->rows);
+        block_layout(&c->rows, f->m, i, k, &c->keep);
+    }
+    count_cells(f->u, c, 0);
+}
+
 /* Rows of block i with the blank row before it; block n_items is what stands for an answer that has not begun. Valid until the
  * next call for another block of the same cache line. */
 static const struct rows *block_rows(struct frame *f, size_t i)
 {
     const struct model *m = f->m;
     struct ui_cached *c = &f->u->cache[i % UI_CACHE];
-    bool drawn = i < m->n_items && block_drawn(m, i);
     const struct item *it = i < m->n_items ? &m->items[i] : NULL;
     struct look k = look_for(f, it);
-    bool gap = drawn && block_gap(m, i, drawn_before(m, i));
-    uint64_t stamp = it ? stamp_of(it, &k, gap) : 0;
-    if (c->used && it && c->item == it && c->stamp == stamp && lasts(it))
+    bool gap = it && block_drawn(m, i) && block_gap(m, i, drawn_before(m, i));
+    uint64_t stamp = it ? stamp_of(m, it, &k, gap) : 0;
+    bool same = c->used && c->item == it && c->stamp == stamp, now = c->frame == f->u->frame;
+    c->frame = f->u->frame;
+    if (same && (now || (it && lasts(it))))
         return &c->rows;
-    rows_clear(&c->rows);
+    if (same && it && grows(it) && block_drawn(m, i) && c->rows.n && it->body.len >= c->keep.seen)
+        count_cells(f->u, c, block_grow(&c->rows, m, i, &k, &c->keep));
+    else
+        lay_out(f, c, i, &k, gap);
     c->used = true;
     c->item = it;
     c->stamp = stamp;
-    if (!it) {
-        waiting_rows(f, &c->rows, &k);
-        return &c->rows;
-    }
-    if (!drawn)
-        return &c->rows;
-    if (gap)
-        rows_add(&c->rows);
-    block_layout(&c->rows, m, i, &k);
     return &c->rows;
+}
+
+/* What this frame did not need is kept only up to a size. */
+static void trim(struct ui *u)
+{
+    size_t cells = 0;
+    for (size_t i = 0; i < UI_CACHE; i++) {
+        struct ui_cached *c = &u->cache[i];
+        if (!c->used || c->frame == u->frame)
+            continue;
+        cells += c->cells;
+        if (cells <= UI_CELLS)
+            continue;
+        cells -= c->cells;
+        rows_free(&c->rows);
+        c->used = false;
+    }
 }
 
 /* Moves a place (block, row) by rows; returns how far it could not go. */
@@ -318,6 +377,7 @@ static struct frame frame_of(struct grid *g, const struct model *m, struct ui *u
 {
     struct frame f = {.grid = g, .m = m, .u = u, .caps = caps, .now = now};
     layout_make(&f.l, m, u, caps, w, h);
+    u->frame++;
     return f;
 }
 
@@ -325,6 +385,7 @@ void view_draw(struct grid *g, const struct model *m, struct ui *u, const struct
 {
     struct frame f = frame_of(g, m, u, caps, now, g->w, g->h);
     grid_clear(g);
+    u->laid = 0;
     u->w = g->w;
     u->h = g->h;
     if (g->w < VIEW_MIN_W || g->h < VIEW_MIN_H) {
@@ -343,6 +404,7 @@ void view_draw(struct grid *g, const struct model *m, struct ui *u, const struct
         gauges_draw(&f);
         status_draw(&f);
     }
+    trim(u);
     if (caps->glyphs == GLYPHS_ASCII)
         make_plain(g);
 }
