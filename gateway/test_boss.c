@@ -250,6 +250,27 @@ static bool send_step(struct boss *b)
     return send_data(b);
 }
 
+bool boss_sent(const struct boss *b, unsigned submits)
+{
+    bool more = false;
+    for (int i = 0; i < BOSS_REQUESTS; i++)
+        more = more || wants_token(b, &b->req[i]);
+    return b->submits == submits && !more;
+}
+
+uint64_t boss_still(struct boss *b, int ms)
+{
+    uint64_t sent;
+    boss_until(b, b->submits > 0 && boss_last(b)->sent > 0);
+    uint64_t end = test_ms() + 60000;
+    do {
+        sent = boss_last(b)->sent;
+        assert_true(test_ms() < end);
+        boss_run(b, ms);
+    } while (boss_last(b)->sent != sent);
+    return sent;
+}
+
 static void generate_steps(struct boss *b)
 {
     if (!send_step(b))
@@ -442,9 +463,7 @@ static void link_open(struct boss *b)
     vt_enc_u64(&b->enc, VT_LINK_OPEN_PEER_PID, (uint64_t)getpid());
     vt_enc_bin(&b->enc, VT_LINK_OPEN_NONCE, b->link_nonce, 16);
     send_life(b);
-    for (int i = 0; i < 300 && !b->data_up; i++)
-        boss_run(b, 10);
-    assert_true(b->data_up);
+    boss_until(b, b->data_up);
 }
 
 void boss_engine_up(struct boss *b)
@@ -453,9 +472,7 @@ void boss_engine_up(struct boss *b)
     memset(b->req, 0, sizeof b->req);
     link_open(b);
     boss_routes(b, VT_CHILD_READY);
-    for (int i = 0; i < 200 && !b->ready; i++)
-        boss_run(b, 10);
-    assert_true(b->ready);
+    boss_until(b, b->ready);
     boss_run(b, 20);
 }
 
@@ -564,14 +581,12 @@ void boss_start(struct boss *b, const char *const *sets)
     close(p[0]);
     close(p[1]);
     close(http);
-    for (int i = 0; i < 1000 && !b->welcomed; i++)
-        boss_run(b, 10);
-    assert_true(b->welcomed);
+    boss_until(b, b->welcomed);
 }
 
 int boss_exit(struct boss *b, int ms)
 {
-    for (uint64_t end = test_ms() + (uint64_t)ms; test_ms() < end;) {
+    for (uint64_t end = test_ms() + (uint64_t)ms * BOSS_PATIENCE; test_ms() < end;) {
         int status;
         if (waitpid(b->gateway, &status, WNOHANG) == b->gateway) {
             b->gateway = 0;

@@ -71,6 +71,16 @@ void boss_order(struct boss *b, unsigned verb, unsigned deadline_ms);
 /* One look at every socket; for ms. */
 void boss_turn(struct boss *b);
 void boss_run(struct boss *b, int ms);
+/* Turns until it holds, for a minute at most. */
+#define boss_until(b, holds)                                                                                 \
+    for (uint64_t until_ = test_ms() + 60000; !(holds); boss_run(b, 1))                                      \
+    assert_true(test_ms() < until_)
+/* That many requests have come, and each was sent all that it gets for now. */
+bool boss_sent(const struct boss *b, unsigned submits);
+/* Turns until the newest request gets nothing more for ms; how many ids it has. */
+uint64_t boss_still(struct boss *b, int ms);
+/* Limits of waits, here and of http_read, are those of a quiet machine; a busy one takes several times as long. */
+enum { BOSS_PATIENCE = 6 };
 /* Exit code of the gateway within ms, -1 when it lives. */
 int boss_exit(struct boss *b, int ms);
 void boss_stop(struct boss *b);

@@ -76,7 +76,7 @@ static bool decode(const char *raw, size_t n, struct reply *r)
 
 void http_read(struct boss *b, int fd, struct reply *r, const char *until, int ms)
 {
-    for (uint64_t end = test_ms() + (uint64_t)ms; test_ms() < end;) {
+    for (uint64_t end = test_ms() + (uint64_t)ms * BOSS_PATIENCE; test_ms() < end;) {
         if (r->raw_cap - r->raw_n < 65536) {
             r->raw_cap = r->raw_cap * 2 + 131072;
             r->raw = realloc(r->raw, r->raw_cap);
