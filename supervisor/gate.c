@@ -15,7 +15,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MIB (1024.0 * 1024.0)
 #define WORKSPACE                                                                                            \
     (64ull << 20) /* activations, tables and stacks of a small engine; larger ones are dwarfed by weights */
 
@@ -74,17 +73,9 @@ int gate_find_model(struct sup *s, struct vt_err *err)
     return 0;
 }
 
-int gate_memory(const struct gate_need *n, uint64_t available, struct vt_err *err)
+int gate_memory(const struct vt_plan *need, uint64_t available, struct vt_err *err)
 {
-    uint64_t need = n->weights + n->kv + n->workspace;
-    if (available == 0 || need <= available)
-        return 0;
-    return vt_fail(err, VT_E_MEM_PRESSURE,
-                   "host memory refused: weights %.0f MiB + KV %.0f MiB + workspace %.0f MiB = %.0f MiB, "
-                   "available %.0f MiB; choose "
-                   "a smaller model, engine.slots or engine.ctx_tokens",
-                   (double)n->weights / MIB, (double)n->kv / MIB, (double)n->workspace / MIB,
-                   (double)need / MIB, (double)available / MIB);
+    return available == 0 ? 0 : vt_plan_fits(need, "host memory", available, 0, VT_E_MEM_PRESSURE, err);
 }
 
 static uint32_t meta(const struct gguf_file *f, const char *arch, const char *name, uint32_t dflt)
@@ -116,12 +107,12 @@ static uint64_t kv_per_token(const struct gguf_file *f)
 }
 
 /* What this very shape took before is better than any sum. */
-static void measured(const struct sup *s, struct gate_need *n)
+static void measured(const struct sup *s, struct vt_plan *n)
 {
     const struct {
         const char *name;
         uint64_t *at;
-    } terms[] = {{"kv", &n->kv}, {"work", &n->workspace}};
+    } terms[] = {{"kv", &n->kv}, {"work", &n->work}};
     char identity[13];
     uint64_t bytes;
     double v;
@@ -133,7 +124,7 @@ static void measured(const struct sup *s, struct gate_need *n)
     }
 }
 
-int gate_engine_need(const struct sup *s, struct gate_need *need, struct vt_err *err)
+int gate_engine_need(const struct sup *s, struct vt_plan *need, struct vt_err *err)
 {
     struct gguf_file *f;
     struct stat st;
@@ -145,7 +136,7 @@ int gate_engine_need(const struct sup *s, struct gate_need *need, struct vt_err 
         return vt_fail(err, VT_E_PAYLOAD, "model %s is not a file", s->model);
     if (gguf_open(&f, s->model, false, err) < 0)
         return -1;
-    *need = (struct gate_need){.workspace = WORKSPACE};
+    *need = (struct vt_plan){.work = WORKSPACE};
     for (uint64_t i = 0; i < gguf_n_tensors(f); i++)
         need->weights += gguf_tensor_at(f, i)->bytes;
     need->kv = kv_per_token(f) * (uint64_t)vt_config_int(s->cfg, VT_CFG_ENGINE_SLOTS) *
@@ -157,7 +148,7 @@ int gate_engine_need(const struct sup *s, struct gate_need *need, struct vt_err 
 
 int gate_engine(const struct sup *s, struct vt_err *err)
 {
-    struct gate_need need;
+    struct vt_plan need;
     if (gate_engine_need(s, &need, err) < 0)
         return -1;
     uint64_t free_now = mem_read_available(vt_config_str(s->cfg, VT_CFG_PATHS_PROC_ROOT));

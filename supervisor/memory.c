@@ -78,7 +78,7 @@ static uint64_t promised(const struct child *c)
 static void limit_leaf(struct sup *s, const struct child *c, const struct memory_child *v)
 {
     uint64_t slack = (uint64_t)vt_config_int(s->cfg, VT_CFG_MEMORY_ENGINE_SLACK_MIB) * MIB;
-    struct gate_need need;
+    struct vt_plan need;
     struct vt_err err;
     if (c->role == ROLE_GATEWAY)
         leaf_put(&s->leaves, c->name, "memory.max", GATEWAY_LIMIT);
@@ -267,7 +267,7 @@ static struct child *grown(struct sup *s, bool *quiet)
 /* The next generation would find room. */
 static bool comes_back(struct sup *s, const struct memory_child *v)
 {
-    struct gate_need need;
+    struct vt_plan need;
     struct vt_err err;
     const struct mem_sample *k = &s->memory->sample;
     uint64_t room = k->cgroup.room == MEM_NO_LIMIT ? MEM_NO_LIMIT : k->cgroup.room + k->hot_mapped;

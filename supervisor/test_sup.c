@@ -230,13 +230,13 @@ static void test_meminfo(void **state)
 
 static void test_memory_gate(void **state)
 {
-    struct gate_need n = {.weights = 100 << 20, .kv = 20 << 20, .workspace = 8 << 20};
+    struct vt_plan n = {.weights = 100 << 20, .kv = 20 << 20, .work = 8 << 20};
     struct vt_err err;
     assert_int_equal(gate_memory(&n, 128 << 20, &err), 0);
     assert_int_equal(gate_memory(&n, 0, &err), 0); /* no reading, no refusal */
     assert_int_equal(gate_memory(&n, 127 << 20, &err), -1);
     assert_int_equal(err.code, VT_E_MEM_PRESSURE);
-    has(err.text, "100 MiB + KV 20 MiB + workspace 8 MiB = 128 MiB, available 127 MiB");
+    has(err.text, "100 MiB + KV cache 20 MiB + work space 8 MiB = 128 MiB, available 127 MiB");
 }
 
 static void test_payload_gate(void **state)

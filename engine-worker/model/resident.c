@@ -7,14 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define RESERVE (256u << 20) /* bytes left free on a GPU, for the driver and for the display */
-
-enum { ANY = -2, CPU = -1 };
-
-/* ANY, CPU or the number of a GPU. */
-static int parse(const char *device, int *out, struct vt_err *err)
+int resident_parse(const char *device, int *out, struct vt_err *err)
 {
-    *out = strcmp(device, "auto") == 0 || device[0] == '\0' ? ANY : strcmp(device, "cpu") == 0 ? CPU : 0;
+    *out = strcmp(device, "auto") == 0 || device[0] == '\0' ? RESIDENT_AUTO
+           : strcmp(device, "cpu") == 0                     ? RESIDENT_CPU
+                                                            : 0;
     if (*out < 0)
         return 0;
     if (strncmp(device, "gpu:", 4) == 0 && isdigit((unsigned char)device[4]) && strlen(device) <= 6) {
@@ -29,16 +26,12 @@ static int parse(const char *device, int *out, struct vt_err *err)
 static int fits(const struct resident *r, uint64_t weights, const struct resident_config *c,
                 struct vt_err *err)
 {
-    uint64_t need = weights + c->more + RESERVE, held = c->keep ? keep_held(c->keep) : 0;
-    if (need <= r->gpu.free + held)
-        return 0;
-    return vt_fail(
-        err, VT_E_DEVICE_MEM,
-        "%s (%s): %.0f MiB of weights, %.0f MiB of KV cache and work space and %u MiB of reserve are "
-        "%.0f MiB; %.0f of %.0f MiB are free. Take a smaller file, or fewer engine.slots or "
-        "engine.ctx_tokens",
-        r->device, r->gpu.name, (double)weights / 1048576, (double)c->more / 1048576, RESERVE >> 20,
-        (double)need / 1048576, (double)(r->gpu.free + held) / 1048576, (double)r->gpu.total / 1048576);
+    struct vt_plan p = c->plan;
+    char where[160];
+    uint64_t held = c->keep ? keep_held(c->keep) : 0;
+    p.weights = weights;
+    snprintf(where, sizeof where, "%s (%s)", r->device, r->gpu.name);
+    return vt_plan_fits(&p, where, r->gpu.free + held, r->gpu.total, VT_E_DEVICE_MEM, err);
 }
 
 static uint64_t now(void)
@@ -145,8 +138,8 @@ void resident_warm(const char *device)
 {
     struct gpu_facts ignored;
     int n;
-    if (parse(device, &n, NULL) == 0 && n != CPU && gpu_count(NULL) > 0)
-        gpu_facts(&ignored, n == ANY ? 0 : n, NULL);
+    if (resident_parse(device, &n, NULL) == 0 && n != RESIDENT_CPU && gpu_count(NULL) > 0)
+        gpu_facts(&ignored, n == RESIDENT_AUTO ? 0 : n, NULL);
 }
 
 int resident_open(struct resident *r, const struct model *m, const struct resident_config *c,
@@ -155,11 +148,11 @@ int resident_open(struct resident *r, const struct model *m, const struct reside
     int n;
     struct vt_err e;
     *r = (struct resident){0};
-    if (parse(c->device, &n, err) < 0 || be_pool_new(&r->pool, c->threads, err) < 0)
+    if (resident_parse(c->device, &n, err) < 0 || be_pool_new(&r->pool, c->threads, err) < 0)
         return -1;
-    bool any = n == ANY;
+    bool any = n == RESIDENT_AUTO;
     if (any)
-        n = gpu_count(NULL) > 0 ? 0 : CPU;
+        n = gpu_count(NULL) > 0 ? 0 : RESIDENT_CPU;
     if (n >= 0 && open_gpu(r, m, c, n, &e) == 0)
         return 0;
     if (n >= 0) {

@@ -8,6 +8,8 @@
 #include "model.h"
 #include "upload.h"
 
+#include "plan.h"
+
 struct resident {
     struct be_pool *pool; /* of this processor; what is not on the device goes on there */
     struct be *be;
@@ -23,7 +25,8 @@ struct resident {
 struct resident_config {
     const char *device; /* "auto": the first GPU, when there is one that the model fits; "cpu", "gpu:0" */
     int threads, simd;  /* as in be_pool_new and be_new */
-    uint64_t more;      /* bytes that the caller takes of the device, for KV and work space */
+    struct vt_plan
+        plan; /* what the caller takes of a GPU, for KV and work space, and its reserve; weights are added here */
     upload_progress *progress;
     void *arg;
     /* Memory that outlives the process; NULL: none. claim is called when the device is known, before anything is taken of it, and
@@ -34,9 +37,9 @@ struct resident_config {
     void *claim_arg;
 };
 
-/* What a device takes beside what is planned to the byte: kernels, when they are first used, and rounding. Measured on an H200: 2 to
- * 5 MiB. */
-#define RESIDENT_CODE (4u << 20)
+enum { RESIDENT_AUTO = -2, RESIDENT_CPU = -1 };
+/* What `device` names: one of these, or the number of a GPU. VT_E_CONFIG: nothing. */
+int resident_parse(const char *device, int *out, struct vt_err *err);
 
 /* Starts the device that resident_open will take, which takes a while; any thread, beside other work. Failures are told by
  * resident_open. */

@@ -106,39 +106,20 @@ static int describe(struct eng *e, struct vt_err *err)
     return 0;
 }
 
-static uint32_t canary_pages(const struct eng *e)
+static struct sizing sizing_of(const struct eng_config *c)
 {
-    return (e->ubatch + BE_PAGE - 1) / BE_PAGE;
-}
-
-static uint32_t n_pages(const struct eng *e, const struct eng_config *c)
-{
-    return c->slots * (c->ctx_tokens / BE_PAGE) + canary_pages(e);
-}
-
-static uint32_t n_snaps(const struct eng_config *c)
-{
-    return c->slots * c->rec_snapshots + 1;
-}
-
-/* Pages of the layers with a window. A slot at work holds the window before its newest page border, what has come since and
- * the rows of a step; an export and an import hold a window each. The rest caches windows that have been left, so that a
- * conversation can go back to where a recent turn began; it is never more than whole contexts would take. */
-static uint32_t n_wpages(const struct eng *e, const struct eng_config *c)
-{
-    if (e->model->window == 0)
-        return 0;
-    uint32_t window = kv_window_pages((uint32_t)e->model->window), whole = c->ctx_tokens / BE_PAGE;
-    uint32_t slot = window + 2 + c->rec_snapshots, step = c->ubatch / BE_PAGE + 1;
-    uint32_t most = c->slots * whole + canary_pages(e),
-             need = c->slots * slot + step + 2 * window + canary_pages(e);
-    return need < most ? need : most;
+    return (struct sizing){.slots = c->slots,
+                           .ctx_tokens = c->ctx_tokens,
+                           .ubatch = c->ubatch,
+                           .rec_snapshots = c->rec_snapshots,
+                           .reserve = c->reserve};
 }
 
 static void shapes(const struct eng *e, const struct eng_config *c, struct kv_shape *all,
                    struct kv_shape *window)
 {
-    fw_pool_shapes(all, window, e->model, e->be, false, n_pages(e, c), n_wpages(e, c), n_snaps(c));
+    struct sizing s = sizing_of(c);
+    sizing_pools(all, window, e->model, e->be, &s);
 }
 
 /* A context on the device takes as long as reading the file's head: both at once. */
@@ -165,17 +146,19 @@ static int make_slots(struct eng *e, const struct eng_config *c, struct vt_err *
             return -1;
         progress(c, PHASE_KV, i + 1, c->slots);
     }
-    if (kv_seq_init(&e->canary, e->kv, e->win, (uint32_t)e->model->window, canary_pages(e) * BE_PAGE, 0,
-                    err) < 0)
+    struct sizing size = sizing_of(c);
+    if (kv_seq_init(&e->canary, e->kv, e->win, (uint32_t)e->model->window,
+                    sizing_canary_pages(&size) * BE_PAGE, 0, err) < 0)
         return -1;
     kv_seq_clear(&e->canary, no_root);
     kv_seq_room(&e->canary, e->canary.cap); /* the pool has these pages */
     return 0;
 }
 
-static int make_batch(struct eng *e, struct vt_err *err)
+static int make_batch(struct eng *e, const struct eng_config *c, struct vt_err *err)
 {
-    int64_t rows = (int64_t)e->n_slots + e->ubatch;
+    struct sizing size = sizing_of(c);
+    int64_t rows = sizing_rows(&size);
     e->ids = calloc((size_t)rows, sizeof *e->ids);
     e->want = calloc((size_t)rows, 1);
     e->runs = calloc(e->n_slots, sizeof *e->runs);
@@ -184,20 +167,8 @@ static int make_batch(struct eng *e, struct vt_err *err)
     e->scores = calloc(SCORE_ROWS, sizeof *e->scores);
     if (!e->ids || !e->want || !e->runs || !e->run_slots || !e->todo || !e->scores)
         return vt_fail(err, VT_E_NOMEM, "out of memory for a batch of %lld rows", (long long)rows);
-    return fw_new(&e->fw, e->resident.m, e->be, e->kv, e->win, rows, (int)e->n_slots, e->n_slots + SCORE_ROWS,
+    return fw_new(&e->fw, e->resident.m, e->be, e->kv, e->win, rows, (int)e->n_slots, sizing_logits(&size),
                   err);
-}
-
-static uint64_t kv_planned(const struct eng *e, const struct eng_config *c)
-{
-    struct kv_shape all, window;
-    shapes(e, c, &all, &window);
-    return kv_pool_bytes(&all) + (window.n_attn > 0 ? kv_pool_bytes(&window) : 0);
-}
-
-static uint64_t states_bytes(const struct eng *e)
-{
-    return (uint64_t)(e->n_slots + 1) * e->model->state_floats * sizeof(float);
 }
 
 /* ---- memory that outlives the process ---- */
@@ -317,20 +288,19 @@ static void uploaded(void *arg, uint64_t done, uint64_t total)
 
 static int make_resident(struct eng *e, const struct eng_config *c, struct vt_err *err)
 {
-    int64_t rows = (int64_t)c->slots + e->ubatch;
+    struct sizing size = sizing_of(c);
     struct claim by = {.e = e, .config = c};
     struct resident_config r = {
         .device = c->device ? c->device : "cpu",
         .threads = c->threads,
         .simd = c->simd,
-        .more = kv_planned(e, c) + (c->slots + 1) * e->model->state_floats * sizeof(float) +
-                fw_plan(e->model, rows, c->slots + SCORE_ROWS) + RESIDENT_CODE,
         .progress = uploaded,
         .arg = (void *)(uintptr_t)c,
         .keep = c->keep,
         .claim = claim,
         .claim_arg = &by,
     };
+    sizing_rest(&r.plan, e->model, &size);
     e->keep = c->keep;
     if (resident_open(&e->resident, e->model, &r, err) < 0) {
         e->be = NULL;
@@ -345,14 +315,13 @@ static int make_resident(struct eng *e, const struct eng_config *c, struct vt_er
 
 /* What the device has less than before: all that was not held by a vault already. Work space is what is neither weights nor KV:
  * buffers, states, tables, the backend's scratch. */
-static void measure_device(const struct eng *e, const struct eng_config *c, struct eng_facts *f)
+static void measure_device(const struct eng *e, const struct vt_plan *plan, struct eng_facts *f)
 {
     struct gpu_facts after;
     const struct gpu_facts *before = &e->resident.gpu;
     uint64_t known = upload_bytes(e->resident.up) + f->kv_measured;
     f->weights_planned = f->weights_measured = upload_bytes(e->resident.up);
-    f->work_planned = fw_plan(e->model, (int64_t)e->n_slots + e->ubatch, e->n_slots + SCORE_ROWS) +
-                      states_bytes(e) + RESIDENT_CODE;
+    f->work_planned = plan->work + plan->code;
     if (gpu_facts(&after, atoi(e->resident.device + strlen("gpu:")), NULL) == 0 &&
         before->free > after.free && before->free - after.free + e->held > known)
         f->work_measured = before->free - after.free + e->held - known;
@@ -363,6 +332,10 @@ static int make_facts(struct eng *e, const struct eng_config *c, struct vt_err *
     const struct model *m = e->model;
     struct eng_facts *f = &e->facts;
     struct kv_stats kv;
+    struct sizing size = sizing_of(c);
+    struct vt_plan plan;
+    sizing_rest(&plan, m, &size);
+    uint64_t states = (uint64_t)(e->n_slots + 1) * m->state_floats * sizeof(float);
     if (!e->layout && describe(e, err) < 0)
         return -1;
     const struct eng_facts known = *f;
@@ -383,13 +356,13 @@ static int make_facts(struct eng *e, const struct eng_config *c, struct vt_err *
         .threads = be_pool_threads(e->pool),
         .weights_planned = m->bytes,
         .weights_measured = m->bytes + m->owned_bytes,
-        .kv_planned = kv_planned(e, c),
+        .kv_planned = plan.kv,
         .kv_measured = kv_bytes(e->kv) + (e->win ? kv_bytes(e->win) : 0),
-        .work_planned = fw_bytes(e->fw) + states_bytes(e),
-        .work_measured = fw_bytes(e->fw) + states_bytes(e),
+        .work_planned = fw_bytes(e->fw) + states,
+        .work_measured = fw_bytes(e->fw) + states,
     };
     if (e->resident.up)
-        measure_device(e, c, f);
+        measure_device(e, &plan, f);
     snprintf(f->arch, sizeof f->arch, "%s", m->arch);
     snprintf(f->model, sizeof f->model, "%s", m->name);
     snprintf(f->simd, sizeof f->simd, "%s", be_name(e->be));
@@ -474,7 +447,7 @@ static int engine_load(struct eng **out, const struct eng_config *c, const struc
         pthread_join(warming, NULL);
     e->facts.model_us = vt_mono(&e->clock) - start;
     if (rc < 0 || make_resident(e, c, err) < 0 || make_pools(e, c, err) < 0 || make_slots(e, c, err) < 0 ||
-        make_batch(e, err) < 0 || make_facts(e, c, err) < 0) {
+        make_batch(e, c, err) < 0 || make_facts(e, c, err) < 0) {
         engine_free(e);
         return -1;
     }

@@ -169,6 +169,7 @@ struct eng_config {
     const char *model_path;
     uint32_t slots, ctx_tokens, ubatch;
     int threads;
+    uint64_t reserve;   /* bytes that stay free on a GPU */
     int simd;           /* enum be_simd or -1 */
     const char *device; /* resident.h: "auto", "cpu", "gpu:0" */
     uint32_t rec_snapshots;

@@ -11,6 +11,7 @@
 #include "resident.h"
 #include "sampler.h"
 #include "seq.h"
+#include "sizing.h"
 #include "tokenizer.h"
 
 #include <stdatomic.h>
@@ -21,7 +22,7 @@
 #define TENANT_MAX   64
 #define NUMERICS     1 /* revision: goes up whenever a change of ours changes KV values */
 #define LOGPROBS_MAX 255
-#define SCORE_ROWS   32 /* forced ids that a step can tell the log-probabilities of: a row of logits each */
+#define SCORE_ROWS   SIZING_SCORE_ROWS
 
 struct request {
     uint64_t handle;

@@ -32,8 +32,10 @@ static int make_resident(struct lab *l, const struct lab_config *c, struct vt_er
         .device = c->device ? c->device : "auto",
         .threads = c->threads,
         .simd = c->simd,
-        .more = c->n_seqs * ((c->ctx + BE_PAGE - 1) / BE_PAGE * kv + m->state_floats * sizeof(float)) +
-                fw_plan(m, rows_of(c), logits_of(c))};
+        .plan = {.kv = c->n_seqs * ((c->ctx + BE_PAGE - 1) / BE_PAGE * kv),
+                 .work = c->n_seqs * m->state_floats * sizeof(float) + fw_plan(m, rows_of(c), logits_of(c)),
+                 .code = SIZING_CODE,
+                 .reserve = SIZING_RESERVE}};
     if (resident_open(&l->resident, m, &r, err) < 0)
         return -1;
     if (l->resident.note[0])

@@ -6,6 +6,7 @@
 #include "model.h"
 #include "resident.h"
 #include "seq.h"
+#include "sizing.h"
 #include "tokenizer.h"
 
 struct lab_config {

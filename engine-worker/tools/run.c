@@ -227,6 +227,7 @@ int tool_run(int argc, char **argv, struct vt_err *err)
                                .threads = (int)o.threads,
                                .simd = simd,
                                .device = o.device,
+                               .reserve = SIZING_RESERVE,
                                .rec_snapshots = 1};
         struct eng_request q = request(&o, &ids);
         struct run r = {.tok = tok, .special = o.special};

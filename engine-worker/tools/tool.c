@@ -11,6 +11,7 @@ static const struct {
     int (*run)(int argc, char **argv, struct vt_err *err);
 } commands[] = {
     {"inspect", "header, metadata and tensors of a GGUF file", tool_inspect},
+    {"plan", "what an engine would take of a device, and whether it fits", tool_plan},
     {"eval", "perplexity of a text, or logits of given tokens", tool_eval},
     {"bench", "prefill and decode speed at stated depths", tool_bench},
     {"run", "one answer to the terminal", tool_run},

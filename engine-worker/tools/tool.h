@@ -4,6 +4,7 @@
 
 #include "err.h"
 
+int tool_plan(int argc, char **argv, struct vt_err *err);
 int tool_inspect(int argc, char **argv, struct vt_err *err);
 int tool_eval(int argc, char **argv, struct vt_err *err);
 int tool_bench(int argc, char **argv, struct vt_err *err);

@@ -360,6 +360,7 @@ static int start_load(struct worker *w, struct vt_err *err)
                 .simd = simd_of(vt_config_str(w->cfg, VT_CFG_ENGINE_SIMD), err),
                 .device = vt_config_str(w->cfg, VT_CFG_ENGINE_DEVICE),
                 .rec_snapshots = (uint32_t)vt_config_int(w->cfg, VT_CFG_ENGINE_REC_SNAPSHOTS),
+                .reserve = (uint64_t)vt_config_int(w->cfg, VT_CFG_ENGINE_VRAM_FLOOR_MIB) << 20,
                 .keep = w->keep,
                 .extra = w->args.extra},
         .canary_us = VT_SEC((uint64_t)vt_config_int(w->cfg, VT_CFG_ENGINE_CANARY_S)),

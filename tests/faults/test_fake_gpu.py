@@ -52,10 +52,10 @@ def test_a_model_that_does_not_fit_is_refused_with_the_sum(tmp_path):
     a = fake(tmp_path, **{'engine.ctx_tokens': 131072, 'engine.slots': 8})
     try:
         a.start(wait=False)
-        gpu.wait_for('the refusal', lambda: 'MiB are free' in a.log_text(), 30)
-        sums = re.search(r'(\d+) MiB of weights, (\d+) MiB of KV cache and work space and (\d+) MiB of reserve are (\d+) MiB', a.log_text())
-        numbers = [int(n) for n in sums.groups()]
-        assert abs(sum(numbers[:3]) - numbers[3]) <= 2
+        gpu.wait_for('the refusal', lambda: 'gpu:0 (fake) refused: ' in a.log_text(), 30)
+        text = re.search(r'gpu:0 \(fake\) refused: (.*) = (\d+) MiB, available', a.log_text())
+        terms = [int(n) for n in re.findall(r'(\d+) MiB', text.group(1))]
+        assert len(terms) == 5 and abs(sum(terms) - int(text.group(2))) <= 3
         gpu.wait_for('its class', lambda: 'device_oom_load' in a.ctl('status', check=False)[1] + a.log_text(), 10)
     finally:
         a.destroy()
