@@ -15,8 +15,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define FRAME_US 33334 /* at most 30 frames a second */
-#define KEY_US   12000 /* what a key changes is shown sooner */
+#define FRAME_US   33334 /* at most 30 frames a second */
+#define AT_ONCE_US 2000  /* a wait that ended sooner did not wait */
+#define KEY_US     12000 /* what a key changes is shown sooner */
 
 struct screen {
     struct screen_options o;
@@ -29,6 +30,8 @@ struct screen {
     uint64_t now, drawn_at, pending_at;
     uint64_t cost; /* of the last frame, microseconds: a huge answer that streams is drawn less often */
     char *type;
+    uint64_t polled_at; /* the loop began to wait; what was typed before may be read only now */
+    uint64_t looked_at; /* the terminal had nothing more to read */
     bool urgent, gone;
     int idle_reads;
 };
@@ -328,6 +331,10 @@ void screen_work(struct screen *s, const struct model *m, uint64_t now, bool rea
     struct asked k;
     begin(s, &a, &k, m, now);
     act_sync(&a);
+    uint64_t real = real_us();
+    if (ready && real - s->polled_at < AT_ONCE_US &&
+        s->looked_at) /* it was there before: typed some time since then */
+        a.late = real - s->looked_at < now ? real - s->looked_at : now;
     if (ready) {
         int rc = tty_read(s->tty, real_ms(), take, &a);
         s->idle_reads = rc > 0 ? 0 : s->idle_reads + 1;
@@ -338,6 +345,7 @@ void screen_work(struct screen *s, const struct model *m, uint64_t now, bool rea
         }
     }
     tty_tick(s->tty, real_ms(), take, &a);
+    s->looked_at = real_us();
 }
 
 static int sooner(int a, int b)
@@ -352,9 +360,10 @@ static int ms_until(uint64_t at_us, uint64_t now_us)
     return at_us <= now_us ? 0 : at_us - now_us > 60000000 ? 60000 : (int)((at_us - now_us + 999) / 1000);
 }
 
-int screen_timeout(const struct screen *s, const struct model *m, uint64_t now)
+int screen_timeout(struct screen *s, const struct model *m, uint64_t now)
 {
     uint64_t real = real_us(), tick = tty_deadline(s->tty);
+    s->polled_at = real;
     int ms = ms_until(view_deadline(m, &s->ui, tty_caps(s->tty), now), now);
     ms = sooner(ms, ms_until(tick == UINT64_MAX ? tick : tick * 1000, real));
     return sooner(ms, s->pending_at ? ms_until(s->pending_at, real) : -1);
@@ -387,6 +396,8 @@ void screen_draw(struct screen *s, const struct model *m, uint64_t now)
     s->cost = real_us() - real;
     if (tty_draw(s->tty, &s->grid) != 0)
         s->drawn_at = real;
+    a.now += real_us() - real;
+    act_shown(&a);
 }
 
 void screen_dump(const struct model *m, int columns, int rows, bool ascii, struct text *out)

@@ -31,7 +31,7 @@ void screen_close(struct screen *s); /* gives the terminal back */
 int screen_fd(const struct screen *s);
 /* Milliseconds until it wants screen_work() without input (a lone Esc, the mark's next frame, at most 30 frames a
  * second while something moves); -1: not. */
-int screen_timeout(const struct screen *s, const struct model *m, uint64_t now);
+int screen_timeout(struct screen *s, const struct model *m, uint64_t now);
 /* Reads what is there and sends events. ready: the descriptor is readable. */
 void screen_work(struct screen *s, const struct model *m, uint64_t now, bool ready);
 /* The size may have changed (SIGWINCH). */

@@ -37,8 +37,9 @@ static const char *next_line(const char *p, const char *end)
     return nl ? nl + 1 : end;
 }
 
-/* A line as the model sees it: without its end, secrets redacted, at most LINE_SHOWN bytes when cut. */
-static void show_line(struct text *out, const char *s, size_t n, bool cut, bool *in_key)
+/* A line as the model sees it: without its end, secrets redacted, at most LINE_SHOWN bytes when cut. secret: of a file that
+ * holds credentials. */
+static void show_line(struct text *out, const char *s, size_t n, bool cut, bool secret, bool *in_key)
 {
     while (n && (s[n - 1] == '\n' || s[n - 1] == '\r'))
         n--;
@@ -46,10 +47,22 @@ static void show_line(struct text *out, const char *s, size_t n, bool cut, bool 
     if (k > most)
         for (k = most; k && ((unsigned char)s[k] & 0xc0) == 0x80;)
             k--;
-    secrets_redact(s, k, out, in_key);
+    if (secret)
+        secrets_redact_line(s, k, out, in_key);
+    else
+        secrets_redact(s, k, out, in_key);
     if (k < n)
         text_printf(out, " […%zu bytes more]", n - k);
     text_puts(out, "\n");
+}
+
+/* By its name or, behind a link, by the name of what is read. */
+static bool holds_secrets(const struct reading *k, const char *rel)
+{
+    char *real = root_real(&k->t->root, rel, NULL);
+    bool yes = secrets_path(rel) || (real && secrets_path(real));
+    free(real);
+    return yes;
 }
 
 void run_read(struct reading *k)
@@ -58,7 +71,7 @@ void run_read(struct reading *k)
     char *rel = root_relative(&k->t->root, js_str(k->args, "path"), &err);
     long first = (long)js_int(k->args, "start", 1), want = (long)js_int(k->args, "lines", READ_LINES),
          line = 1;
-    bool in_key = false;
+    bool in_key = false, secret = rel && holds_secrets(k, rel);
     if (!rel || root_read(&k->t->root, rel, &k->content, NULL, &err) < 0) {
         fault(k, err.text);
         free(rel);
@@ -81,10 +94,11 @@ void run_read(struct reading *k)
     }
     for (; p < end && line < first; line++)
         p = next_line(p, end);
+    in_key = secrets_in_key(text_str(&k->content), (size_t)(p - text_str(&k->content)));
     for (; p < end && k->count < want && k->result.len < READ_BYTES; k->count++, line++) {
         const char *next = next_line(p, end);
         text_printf(&k->result, "%6ld\t", line);
-        show_line(&k->result, p, (size_t)(next - p), false, &in_key);
+        show_line(&k->result, p, (size_t)(next - p), false, secret, &in_key);
         p = next;
     }
     k->first = first;
@@ -102,6 +116,7 @@ struct grep {
     pcre2_match_data *data;
     pcre2_match_context *limits;
     const char *glob;
+    const char *named; /* the path that was asked for */
     long context, max, hits, files, heavy;
 };
 
@@ -109,17 +124,18 @@ static void grep_hit(struct grep *g, const char *rel, const char *text, size_t l
                      long line)
 {
     const char *end = text + len, *from = hit, *p;
-    bool in_key = false;
+    bool in_key, secret = holds_secrets(g->k, rel);
     long at = line;
     for (long i = 0; i < g->context && from > text; i++, at--) {
         from--;
         while (from > text && from[-1] != '\n')
             from--;
     }
+    in_key = secrets_in_key(text, (size_t)(from - text));
     for (p = from; p < end && at <= line + g->context; at++) {
         const char *next = next_line(p, end);
         text_printf(&g->k->result, at == line ? "%s:%ld:" : "%s-%ld-", rel, at);
-        show_line(&g->k->result, p, (size_t)(next - p), true, &in_key);
+        show_line(&g->k->result, p, (size_t)(next - p), true, secret, &in_key);
         p = next;
     }
     if (g->context)
@@ -136,7 +152,10 @@ static int grep_file(void *arg, const char *rel, const struct stat *st)
 {
     struct grep *g = arg;
     struct text t = {0};
-    if (!S_ISREG(st->st_mode) || st->st_size > GREP_FILE || !glob_fits(g->glob, rel) || secrets_path(rel))
+    if (!S_ISREG(st->st_mode) || st->st_size > GREP_FILE || !glob_fits(g->glob, rel))
+        return 0;
+    if (secrets_path(rel) &&
+        strcmp(rel, g->named) != 0) /* found on the way; named, it was asked for by that name */
         return 0;
     if (root_read(&g->k->t->root, rel, &t, NULL, NULL) == 0 && !change_is_binary(text_str(&t), t.len)) {
         const char *s = text_str(&t), *p = s, *end = s + t.len;
@@ -161,6 +180,7 @@ static int grep_file(void *arg, const char *rel, const struct stat *st)
 
 static void grep_tree(struct grep *g, const char *rel)
 {
+    g->named = rel;
     struct stat st;
     struct vt_err err;
     int fd = root_openat(&g->k->t->root, rel, O_PATH, &err);

@@ -154,6 +154,56 @@ int secrets_redact(const char *s, size_t n, struct text *out, bool *in_key)
     return found;
 }
 
+bool secrets_in_key(const char *s, size_t n)
+{
+    const char *end = s + n, *at = s;
+    while ((at = find(at, (size_t)(end - at), "-----BEGIN ")) != NULL) {
+        const char *nl = memchr(at, '\n', (size_t)(end - at));
+        bool key = find(at, (size_t)((nl ? nl : end) - at), "PRIVATE KEY") != NULL;
+        if (!nl)
+            return false; /* the line itself is not over: it begins the block where it is shown */
+        at = key ? find(nl, (size_t)(end - nl), "-----END ") : nl;
+        if (!at)
+            return true;
+    }
+    return false;
+}
+
+static size_t skip_blanks(const char *s, size_t n, size_t at)
+{
+    while (at < n && (s[at] == ' ' || s[at] == '\t'))
+        at++;
+    return at;
+}
+
+/* Where the secret of such a line begins; n: it has none. */
+static size_t secret_at(const char *s, size_t n)
+{
+    const char *word;
+    size_t at = skip_blanks(s, n, 0);
+    if (at == n || strchr("#;[{}", s[at]) || find(s + at, n - at, "-----"))
+        return n;
+    for (size_t i = at; i < n; i++)
+        if (s[i] == '=' || s[i] == ':')
+            return skip_blanks(s, n, i + 1);
+    if ((word = find(s + at, n - at, "password ")) != NULL)
+        return skip_blanks(s, n, (size_t)(word - s) + 9);
+    return n - at >= 12 && !memchr(s + at, ' ', n - at) ? at : n;
+}
+
+int secrets_redact_line(const char *s, size_t n, struct text *out, bool *in_key)
+{
+    size_t at = *in_key ? n : secret_at(s, n), end = n;
+    while (end > at && strchr(" \t\r\n,", s[end - 1]))
+        end--;
+    if (at >= end)
+        return secrets_redact(s, n, out, in_key);
+    text_add(out, s, at);
+    put_mark(out, s + at, end - at);
+    text_add(out, s + end, n - end);
+    return 1;
+}
+
 bool secrets_path(const char *path)
 {
     static const char *const names[] = {".env",        ".env.*",

@@ -194,6 +194,37 @@ static void redacts(const char *in, int times, const char *gone)
     text_free(&out);
 }
 
+static void redacts_line(const char *in, const char *want)
+{
+    struct text out = {0};
+    bool in_key = false;
+    secrets_redact_line(in, strlen(in), &out, &in_key);
+    char *got = text_take(&out), *mark = strstr(got, "[redacted ");
+    if (mark) /* which one it is does not matter here */
+        memmove(mark + 10, strchr(mark, ']'), strlen(strchr(mark, ']')) + 1);
+    assert_string_equal(got, want);
+    free(got);
+}
+
+static void files_of_secrets_are_redacted(void **state)
+{
+    static const char key[] =
+        "note\n-----BEGIN EC PRIVATE KEY-----\nMHcCAQ\nAwEHoUQ\n-----END EC PRIVATE KEY-----\nafter\n";
+    redacts_line("COLOUR=blue", "COLOUR=[redacted ]");
+    redacts_line("  url: https://u:p@h/ ", "  url: [redacted ] ");
+    redacts_line("\"id\": \"x\",", "\"id\": [redacted ],");
+    redacts_line("machine h login me password p", "machine h login me password [redacted ]");
+    redacts_line("0123456789abcdef", "[redacted ]");
+    redacts_line("# COLOUR is a comment", "# COLOUR is a comment");
+    redacts_line("[default]", "[default]");
+    redacts_line("EMPTY=", "EMPTY=");
+    for (size_t n = 0; n <= strlen(key); n++) {
+        const char *begin = strstr(key, "MHc"), *end = strstr(key, "-----END");
+        if (key[n ? n - 1 : 0] == '\n') /* where a line begins */
+            assert_int_equal(secrets_in_key(key, n), key + n >= begin && key + n <= end);
+    }
+}
+
 static void secrets_are_redacted(void **state)
 {
     redacts("export API_KEY=abcdef123456", 1, "abcdef123456");
@@ -258,10 +289,11 @@ static void output_is_cleaned_and_cut(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(list_is_small_and_valid), cmocka_unit_test(wildcards),
-        cmocka_unit_test(edits_keep_line_ends),    cmocka_unit_test(random_edits_change_only_what_is_meant),
-        cmocka_unit_test(changes_are_counted),     cmocka_unit_test(lines_shown_are_known),
-        cmocka_unit_test(secrets_are_redacted),    cmocka_unit_test(output_is_cleaned_and_cut),
+        cmocka_unit_test(list_is_small_and_valid),   cmocka_unit_test(wildcards),
+        cmocka_unit_test(edits_keep_line_ends),      cmocka_unit_test(random_edits_change_only_what_is_meant),
+        cmocka_unit_test(changes_are_counted),       cmocka_unit_test(lines_shown_are_known),
+        cmocka_unit_test(secrets_are_redacted),      cmocka_unit_test(files_of_secrets_are_redacted),
+        cmocka_unit_test(output_is_cleaned_and_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -440,6 +440,30 @@ static void what_others_obey_is_guarded(void **state)
     assert_false(box_guarded(".gitignore") || box_guarded("src/.git.c") || box_guarded(".envrc.example"));
 }
 
+static void secrets_stay_in_their_files(void **state)
+{
+    struct world w;
+    open_world(&w, "off", NULL, NULL);
+    put(&w, "id_rsa", "-----BEGIN RSA PRIVATE KEY-----\nMIIEbody\nMIIEmore\n-----END RSA PRIVATE KEY-----\n");
+    put(&w, ".env", "# colours\nCOLOUR=crimson\nNAME=somebody\n");
+    put(&w, "notes.txt",
+        "a\n-----BEGIN PRIVATE KEY-----\nMIIEbody\n-----END PRIVATE KEY-----\nCOLOUR=crimson\n");
+    call(&w, "read", "{\"path\":\"id_rsa\",\"start\":2}", MODE_BUILD);
+    assert_null(strstr(text_str(&w.result), "MIIE"));
+    call(&w, "read", "{\"path\":\"notes.txt\",\"start\":3}", MODE_BUILD);
+    assert_null(strstr(text_str(&w.result), "MIIE"));
+    assert_non_null(strstr(text_str(&w.result), "crimson")); /* it is no file of secrets */
+    call(&w, "grep", "{\"pattern\":\"MII|COL\",\"path\":\"notes.txt\"}", MODE_BUILD);
+    assert_null(strstr(text_str(&w.result), "MIIE"));
+    call(&w, "grep", "{\"pattern\":\"COLOUR|NAME\",\"path\":\".env\",\"context\":1}", MODE_BUILD);
+    assert_non_null(strstr(text_str(&w.result), "COLOUR=[redacted"));
+    assert_non_null(strstr(text_str(&w.result), "# colours"));
+    assert_null(strstr(text_str(&w.result), "crimson"));
+    call(&w, "grep", "{\"pattern\":\"NAME\"}", MODE_BUILD); /* not asked for by its name */
+    assert_null(strstr(text_str(&w.result), ".env"));
+    close_world(&w);
+}
+
 static void arguments_of_the_box_are_closed(void **state)
 {
     struct box b = {
@@ -469,6 +493,7 @@ int main(void)
         cmocka_unit_test(own_commands_become_prompts),
         cmocka_unit_test(what_others_obey_is_guarded),
         cmocka_unit_test(a_redirection_is_judged_where_it_leads),
+        cmocka_unit_test(secrets_stay_in_their_files),
         cmocka_unit_test(arguments_of_the_box_are_closed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

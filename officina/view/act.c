@@ -42,17 +42,33 @@ void act_compose(struct act *a)
     act_send(a, EV_COMPOSE, (int64_t)e->caret, text_str(&e->text));
 }
 
-/* Notes when a box came up that was not there before: with the frame that shows it, not with the key that answers. */
 static void watch_box(struct act *a)
 {
     const struct model *m = a->m;
-    int64_t id = m->status == ST_APPROVAL && m->asking < m->n_items ? m->items[m->asking].id : 0;
+    int64_t id = m->sheet.kind == SHEET_TRUST                         ? TRUST_BOX
+                 : m->status == ST_APPROVAL && m->asking < m->n_items ? m->items[m->asking].id
+                                                                      : 0;
     if (id != a->u->box_id) {
         a->u->box_id = id;
-        a->u->box_shown = a->now;
+        a->u->box_shown = 0;
         a->u->whole = false;
         a->u->box_scroll = 0;
     }
+}
+
+void act_shown(struct act *a)
+{
+    struct ui *u = a->u;
+    if (!u->box_id || !u->box_seen)
+        u->box_shown = 0; /* scrolled away or covered: it has to be read again */
+    else if (!u->box_shown)
+        u->box_shown = a->now;
+}
+
+bool act_read(const struct act *a, int64_t id, uint64_t typed)
+{
+    const struct ui *u = a->u;
+    return u->box_id == id && u->box_shown && typed >= u->box_shown + APPROVAL_SHOWN_US;
 }
 
 void act_sync(struct act *a)
@@ -174,8 +190,7 @@ bool act_submit(struct act *a)
 
 /* ---- consent ---- */
 
-/* Quiet: the box has been there for 400 ms and no key has come for 250 ms before this one. */
-void act_answer(struct act *a, enum answer answer, bool quiet)
+void act_answer(struct act *a, enum answer answer, uint64_t typed, bool quiet)
 {
     const struct model *m = a->m;
     if (m->status != ST_APPROVAL || m->asking >= m->n_items)
@@ -183,7 +198,7 @@ void act_answer(struct act *a, enum answer answer, bool quiet)
     const struct item *it = &m->items[m->asking];
     if (!it->call || it->call->state != CALL_ASKING || !it->call->approval)
         return;
-    if (!quiet || a->u->box_id != it->id || a->now - a->u->box_shown < APPROVAL_SHOWN_US) {
+    if (!quiet || !act_read(a, it->id, typed)) {
         ui_flash(a->u, a->now, "that came too quickly: read the box, then press it again");
         return;
     }
@@ -245,7 +260,7 @@ static void press(struct act *a, int x, int y)
         return;
     bool box = m->status == ST_APPROVAL && i == m->asking;
     if (box && a->now - u->focus_at > 300000 && a->shown && choice_at(a->shown, x, y, &answer)) {
-        act_answer(a, answer, true);
+        act_answer(a, answer, a->now - a->late, true);
         return;
     }
     const struct item *it = &m->items[i];

@@ -26,6 +26,7 @@ struct act {
     const struct keys *keys;
     const struct grid *shown; /* the last frame, for clicks */
     uint64_t now;
+    uint64_t late; /* what is read now may have been typed so many microseconds ago: the program was busy */
     event_sink sink;
     void *sink_arg;
     void (*host)(void *arg, enum host_do what, const char *text);
@@ -38,6 +39,8 @@ struct act {
 void act_event(struct act *a, const struct term_event *ev);
 /* Takes over a composer that the core has changed (a draft, a line taken back, a prompt after a rewind). Before each frame. */
 void act_sync(struct act *a);
+/* The frame is on the terminal by now: from here on an answer to what it shows may count. After each frame. */
+void act_shown(struct act *a);
 /* Puts a text that was edited elsewhere into the composer. */
 void act_replace(struct act *a, const char *s, size_t n);
 
@@ -49,7 +52,10 @@ void act_key(struct act *a, const struct term_event *ev);
 void act_mouse(struct act *a, const struct term_event *ev);
 void act_send(struct act *a, enum event_kind kind, int64_t n, const char *text);
 void act_compose(struct act *a);
-void act_answer(struct act *a, enum answer answer, bool quiet);
+/* typed: when its key came; for a chord, the chord's first. quiet: no other key had come shortly before it. */
+void act_answer(struct act *a, enum answer answer, uint64_t typed, bool quiet);
+bool act_read(const struct act *a, int64_t id,
+              uint64_t typed); /* was it on the screen for long enough by then? */
 size_t act_prompts(struct act *a, const char **out, size_t max);
 bool act_works(const struct model *m);
 bool act_submit(struct act *a); /* false: there was nothing to send */

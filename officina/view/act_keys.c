@@ -223,10 +223,12 @@ static void edit(struct act *a, enum edit_do what)
     menu_update(a);
 }
 
-static void approve(struct act *a, enum action act, bool quiet)
+static void approve(struct act *a, enum action act, uint64_t typed, bool quiet)
 {
     if (a->m->sheet.kind == SHEET_TRUST && act == ACT_YES) {
-        if (quiet)
+        if (!quiet || !act_read(a, TRUST_BOX, typed))
+            ui_flash(a->u, a->now, "that came too quickly: read the question, then press it again");
+        else
             act_send(a, EV_SHEET_DO, 'y', NULL);
         return;
     }
@@ -235,7 +237,7 @@ static void approve(struct act *a, enum action act, bool quiet)
                : act == ACT_YES_SESSION ? ANSWER_SESSION
                : act == ACT_YES_PROJECT ? ANSWER_PROJECT
                                         : ANSWER_DENY,
-               quiet);
+               typed, quiet);
 }
 
 static void code_scroll(struct act *a, int by)
@@ -251,7 +253,7 @@ static void leave(struct act *a)
         edit(a, EDIT_DELETE);
 }
 
-static void run(struct act *a, enum action act, bool quiet)
+static void run(struct act *a, enum action act, uint64_t typed, bool quiet)
 {
     struct ui *u = a->u;
     int page = u->page > 2 ? u->page - 2 : 1;
@@ -265,7 +267,7 @@ static void run(struct act *a, enum action act, bool quiet)
     case ACT_YES:
     case ACT_YES_SESSION:
     case ACT_YES_PROJECT:
-    case ACT_NO: approve(a, act, quiet); break;
+    case ACT_NO: approve(a, act, typed, quiet); break;
     case ACT_WHOLE: whole(a); break;
     case ACT_UNQUEUE: act_send(a, EV_UNQUEUE, 0, NULL); break;
     case ACT_END_THINK: act_send(a, EV_END_THINK, 0, NULL); break;
@@ -322,12 +324,14 @@ void act_key(struct act *a, const struct term_event *ev)
     struct ui *u = a->u;
     bool ctrl_x = ev->u.key.key == TK_CHAR && ev->u.key.cp == 'x' && ev->u.key.mods == TM_CTRL;
     bool prefixed = u->prefixed;
-    /* behind Ctrl-X the letter is part of the chord: the quiet time counts from before it */
-    bool quiet = prefixed ? u->chord_quiet : a->now - u->last_key >= APPROVAL_QUIET_US;
+    /* behind Ctrl-X the letter is part of the chord: both times count from before it */
+    uint64_t typed = prefixed ? u->chord_at : a->now - a->late;
+    bool quiet = prefixed ? u->chord_quiet : typed >= u->last_key + APPROVAL_QUIET_US;
     u->prefixed = false;
     if (ctrl_x && !prefixed) {
         u->prefixed = true;
         u->chord_quiet = quiet;
+        u->chord_at = typed;
         return;
     }
     enum action act = keys_find(a->keys, ev, prefixed);
@@ -335,7 +339,7 @@ void act_key(struct act *a, const struct term_event *ev)
     if (act != ACT_ESC)
         u->esc_at = 0;
     if (act != ACT_NONE)
-        run(a, act, quiet);
+        run(a, act, typed, quiet);
     else if (plain && !prefixed)
         type(a, ev->u.key.cp);
     act_compose(a);

@@ -102,6 +102,7 @@ static void pass(struct world *w, uint64_t ms)
 {
     act_sync(&w->a);
     view_draw(&w->g, w->m, w->u, &w->caps, w->a.now);
+    act_shown(&w->a);
     w->a.now += ms * 1000;
 }
 
@@ -381,20 +382,50 @@ static void test_keys_conf(void **state)
     assert_int_equal(keys_find(&k, &ev, false), ACT_NONE);
 }
 
+/* Consent is for what could be read: keys typed before the box was there, a prefix of a chord too, and a box that is scrolled
+ * away or covered give none. */
+static void test_type_ahead(void **state)
+{
+    struct world *w = world("approval");
+    w->m->asking = SIZE_MAX; /* nothing asks yet */
+    for (size_t i = 0; i < w->m->n_items; i++)
+        if (w->m->items[i].kind == ITEM_CALL && w->m->items[i].call->state == CALL_ASKING)
+            w->m->asking = i;
+    w->m->status = ST_RUNNING;
+    pass(w, 1000);
+    key(w, TK_CHAR, 'x', TM_CTRL); /* for the panel, it was meant */
+    w->m->status = ST_APPROVAL;
+    pass(w, 1000);
+    key(w, TK_CHAR, 'y', 0);
+    assert_int_equal(w->n[EV_ANSWER], 0);
+    pass(w, 1000);
+    w->a.late = 900000; /* the program was busy: it was typed 100 ms after the box came */
+    key(w, TK_CHAR, 'y', TM_ALT);
+    assert_int_equal(w->n[EV_ANSWER], 0);
+    w->a.late = 0;
+    w->u->overlay = OVER_HELP;
+    pass(w, 1000);
+    key(w, TK_CHAR, 'y', TM_ALT);
+    assert_int_equal(w->n[EV_ANSWER], 0);
+    w->u->overlay = OVER_NONE;
+    pass(w, 100);
+    key(w, TK_CHAR, 'y', TM_ALT); /* it is to be read again */
+    assert_int_equal(w->n[EV_ANSWER], 0);
+    pass(w, 1000);
+    key(w, TK_CHAR, 'y', TM_ALT);
+    assert_int_equal(w->n[EV_ANSWER], 1);
+    end(w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_typing_never_approves),
-        cmocka_unit_test(test_quiet_time),
-        cmocka_unit_test(test_click),
-        cmocka_unit_test(test_send),
-        cmocka_unit_test(test_escape),
-        cmocka_unit_test(test_leave),
-        cmocka_unit_test(test_menu),
-        cmocka_unit_test(test_blocks),
-        cmocka_unit_test(test_sheet),
-        cmocka_unit_test(test_sync),
-        cmocka_unit_test(test_keys_conf),
+        cmocka_unit_test(test_type_ahead), cmocka_unit_test(test_typing_never_approves),
+        cmocka_unit_test(test_quiet_time), cmocka_unit_test(test_click),
+        cmocka_unit_test(test_send),       cmocka_unit_test(test_escape),
+        cmocka_unit_test(test_leave),      cmocka_unit_test(test_menu),
+        cmocka_unit_test(test_blocks),     cmocka_unit_test(test_sheet),
+        cmocka_unit_test(test_sync),       cmocka_unit_test(test_keys_conf),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,6 +14,7 @@ enum overlay { OVER_NONE, OVER_PANEL, OVER_TASKS, OVER_HELP, OVER_PALETTE, OVER_
 #define UI_CACHE  128
 #define UI_CELLS  400000 /* laid-out cells that are kept beyond those of the last frame: about 8 MiB */
 #define UI_FOLDS  512    /* blocks whose fold the user changed; older ones fold by themselves again */
+#define TRUST_BOX (-1)
 #define MENU_ROWS 8
 #define MENU_MAX  200
 
@@ -66,14 +67,18 @@ struct ui {
     uint64_t mark_since; /* it began to dissolve; 0: not yet */
     char *flash;         /* words on the composer's rule until flash_until */
     uint64_t flash_until;
-    uint64_t box_shown, last_key; /* for the quiet time before an approval counts */
+    /* Consent counts for what was there to be read: the item that asks (-1: the question about trust), whether the last frame
+     * showed it, since when it is on the terminal (0: not yet), and when the last key came. */
     int64_t box_id;
+    bool box_seen;
+    uint64_t box_shown, last_key;
     struct ui_cached cache[UI_CACHE];
     uint64_t frame; /* counts views of the model: within one nothing of it changes */
     uint64_t laid;  /* cells that were laid out for the last frame */
     int w, h;
     enum mode mode;             /* as last asked for: several keys may come before the core has its turn */
     bool prefixed, chord_quiet; /* Ctrl-X came; it came after a quiet time */
+    uint64_t chord_at;          /* and then */
     uint64_t esc_at;            /* the last lone Esc */
     uint64_t focus_at;
     char *cleared;           /* what Ctrl-C took from the composer: the newest of its history */

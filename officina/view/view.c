@@ -282,6 +282,7 @@ static void transcript_draw(struct frame *f)
     start_of(f, h, &item, &row);
     for (; item <= f->m->n_items && y < l->rule_y; item++, row = 0) {
         const struct rows *rs = block_rows(f, item);
+        f->u->box_seen |= f->m->status == ST_APPROVAL && item == f->m->asking && row < (int)rs->n;
         for (; row < (int)rs->n && y < l->rule_y; row++)
             rows_put(f->grid, 0, y++, l->transcript_w, &rs->v[row]);
         if (row < (int)rs->n)
@@ -386,6 +387,7 @@ void view_draw(struct grid *g, const struct model *m, struct ui *u, const struct
     struct frame f = frame_of(g, m, u, caps, now, g->w, g->h);
     grid_clear(g);
     u->laid = 0;
+    u->box_seen = false;
     u->w = g->w;
     u->h = g->h;
     if (g->w < VIEW_MIN_W || g->h < VIEW_MIN_H) {
@@ -400,6 +402,8 @@ void view_draw(struct grid *g, const struct model *m, struct ui *u, const struct
             panel_draw(&f, f.l.transcript_w, f.l.panel_w, f.l.top, f.l.rule_y);
         sheet_draw(&f);
         overlay_draw(&f);
+        if (m->sheet.kind != SHEET_NONE || u->overlay != OVER_NONE)
+            u->box_seen = m->sheet.kind == SHEET_TRUST && u->overlay == OVER_NONE;
         floor_draw(&f);
         gauges_draw(&f);
         status_draw(&f);
