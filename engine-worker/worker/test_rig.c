@@ -168,7 +168,7 @@ static struct got *pick(struct peer *p, uint8_t type, uint64_t id)
     return NULL;
 }
 
-struct got *rig_wait(struct rig *r, struct peer *p, uint8_t type, uint64_t id, int ms)
+struct got *rig_look(struct rig *r, struct peer *p, uint8_t type, uint64_t id, int ms)
 {
     uint64_t end = rig_ms() + (uint64_t)ms;
     struct got *g = pick(p, type, id);
@@ -177,6 +177,11 @@ struct got *rig_wait(struct rig *r, struct peer *p, uint8_t type, uint64_t id, i
         g = pick(p, type, id);
     }
     return g;
+}
+
+struct got *rig_wait(struct rig *r, struct peer *p, uint8_t type, uint64_t id, int ms)
+{
+    return rig_look(r, p, type, id, ms * RIG_PATIENCE);
 }
 
 unsigned rig_count(const struct peer *p, uint8_t type, uint64_t id)
@@ -188,6 +193,12 @@ unsigned rig_count(const struct peer *p, uint8_t type, uint64_t id)
 }
 
 /* ---- life ---- */
+
+/* The same key? */
+static bool is_instead(const char *instead, const char *set)
+{
+    return instead != NULL && strncmp(instead, set, strcspn(set, "=") + 1) == 0;
+}
 
 static pid_t spawn(struct rig *r, const char *extra, const char *const *sets)
 {
@@ -205,7 +216,7 @@ static pid_t spawn(struct rig *r, const char *extra, const char *const *sets)
     argv[n++] = r->lifeline;
     for (; sets != NULL && *sets != NULL; sets++) {
         argv[n++] = "--set";
-        argv[n++] = (char *)*sets;
+        argv[n++] = (char *)(is_instead(r->instead, *sets) ? r->instead : *sets);
     }
     if (extra != NULL)
         argv[n++] = (char *)extra;
@@ -357,7 +368,7 @@ void rig_ready(struct rig *r, bool with_store)
 int rig_exit(struct rig *r, int ms)
 {
     int status;
-    uint64_t end = rig_ms() + (uint64_t)ms;
+    uint64_t end = rig_ms() + (uint64_t)ms * RIG_PATIENCE;
     while (r->pid > 0 && rig_ms() < end) {
         if (waitpid(r->pid, &status, WNOHANG) == r->pid) {
             r->pid = 0;

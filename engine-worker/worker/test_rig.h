@@ -96,6 +96,7 @@ struct rig {
     struct vt_ring ring;
     struct shelf *shelf; /* survives engines */
     unsigned serial, gen;
+    const char *instead; /* KEY=VALUE for the next engines in place of what they have for that key; or NULL */
 };
 
 /* Starts the engine program with options and --set arguments (NULL-terminated); brings it to WELCOME. */
@@ -108,6 +109,8 @@ void rig_close_gateway(struct rig *r);
 void rig_close_store(struct rig *r);
 /* SIGKILL, waits, closes all; the shelf stays. */
 void rig_kill(struct rig *r);
+/* Limits of waits are those of a quiet machine; a busy one takes several times as long. */
+enum { RIG_PATIENCE = 6 };
 /* Exit code or 128 + signal within ms; -1: still there. */
 int rig_exit(struct rig *r, int ms);
 void rig_cleanup(struct rig *r);
@@ -116,6 +119,8 @@ void rig_cleanup(struct rig *r);
 void rig_turn(struct rig *r, int ms);
 /* The next frame of that type (and id, unless 0) within ms, else NULL. Frames before it stay. Freed by got_free. */
 struct got *rig_wait(struct rig *r, struct peer *p, uint8_t type, uint64_t id, int ms);
+/* The same without patience, for what need not come. */
+struct got *rig_look(struct rig *r, struct peer *p, uint8_t type, uint64_t id, int ms);
 void got_free(struct got *g);
 /* Frames of that type that came and were not asked for. */
 unsigned rig_count(const struct peer *p, uint8_t type, uint64_t id);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -178,7 +179,7 @@ static void test_double_send_and_logprobs(void **state)
     rig_accepted(&rig, 1, 0);
     unsigned frames = 0;
     struct got *g;
-    while ((g = rig_wait(&rig, &rig.gw, VT_F_TOKENS, 1, 500)) != NULL) {
+    while ((g = rig_look(&rig, &rig.gw, VT_F_TOKENS, 1, 500)) != NULL) {
         assert_non_null(vt_frame_bin(&g->f, VT_TOKENS_LOGPROBS, &n));
         const msgpack_object_array *top = vt_array_array(vt_frame_array(&g->f, VT_TOKENS_TOP), 0);
         assert_int_equal(top->size, 4);
@@ -189,11 +190,11 @@ static void test_double_send_and_logprobs(void **state)
     assert_true(frames >= 2 && frames % 2 == 0);
 }
 
-/* Tokens that come every millisecond share frames; the first one and the last ones are not held back. */
+/* Tokens that come fast share frames; the first one and the last ones are not held back. */
 static void test_gathered(void **state)
 {
     (void)state;
-    rig_up(&rig, "rate=1000", false);
+    rig_up(&rig, "rate=10000", false); /* a few in 8 ms on a busy machine, too */
     rig_submit(&rig, &(struct ask){.id = 1, .seed = 3, .n_prompt = 10, .max_new = 120, .slot = -1});
     rig_accepted(&rig, 1, 0);
     unsigned frames = 0, ids = 0;
@@ -216,8 +217,9 @@ static void test_cancel(void **state)
 {
     (void)state;
     rig_up(&rig, "rate=200", false);
-    for (uint64_t id = 1; id <= 3; id++)
-        rig_submit(&rig, &(struct ask){.id = id, .seed = id, .n_prompt = 10, .max_new = 30, .slot = -1});
+    for (uint64_t id = 1; id <= 3; id++) /* none ends before the others are cancelled */
+        rig_submit(&rig,
+                   &(struct ask){.id = id, .seed = id, .n_prompt = 10, .max_new = 250 * id, .slot = -1});
     rig_accepted(&rig, 1, 0);
     rig_accepted(&rig, 2, 0);
     rig_accepted(&rig, 3, 0);
@@ -230,8 +232,8 @@ static void test_cancel(void **state)
     got_free(g);
     rig_cancel(&rig, 2);
     rig_cancel(&rig, 99);
-    rig_tokens(&rig, 1, 1, 0, 30); /* the neighbour saw nothing of it */
-    rig_done(&rig, 1, 2, 30);
+    rig_tokens(&rig, 1, 1, 0, 250); /* the neighbour saw nothing of it */
+    rig_done(&rig, 1, 2, 250);
     rig_turn(&rig, 100);
     assert_int_equal(rig_count(&rig.gw, VT_F_DONE, 0), 0);
 }
@@ -314,6 +316,7 @@ static void attach(uint64_t id, uint8_t rid_byte, uint64_t next, bool found)
 static void test_link_lost_and_attached(void **state)
 {
     (void)state;
+    rig.instead = "engine.orphan_s=60";
     rig_up(&rig, "rate=500", false);
     rig_submit(&rig,
                &(struct ask){.id = 1, .seed = 5, .n_prompt = 10, .max_new = 60, .slot = -1, .rid = 0x51});
@@ -408,15 +411,15 @@ static void test_protocol_error_ends_the_link(void **state)
 static void test_drain(void **state)
 {
     (void)state;
-    rig_up(&rig, "rate=500", true);
-    rig_submit(&rig, &(struct ask){.id = 1, .seed = 5, .n_prompt = 600, .max_new = 50, .slot = -1});
+    rig_up(&rig, "rate=100", true);
+    rig_submit(&rig, &(struct ask){.id = 1, .seed = 5, .n_prompt = 600, .max_new = 150, .slot = -1});
     rig_accepted(&rig, 1, 0);
-    rig_order(&rig, VT_ORDER_DRAIN, 1, 5000);
-    rig_turn(&rig, 20);
+    rig_order(&rig, VT_ORDER_DRAIN, 1, 30000);
+    rig_turn(&rig, 300); /* orders and requests come on links of their own */
     rig_submit(&rig, &(struct ask){.id = 2, .seed = 5, .n_prompt = 5, .max_new = 50, .slot = -1});
     rig_refused(&rig, 2, VT_E_DRAINING);
-    rig_tokens(&rig, 1, 5, 0, 50); /* work that ends in time is let end */
-    rig_done(&rig, 1, 2, 50);
+    rig_tokens(&rig, 1, 5, 0, 150); /* work that ends in time is let end */
+    rig_done(&rig, 1, 2, 150);
     rig_order_done(&rig, VT_ORDER_DRAIN, 1, true);
     assert_int_equal(rig_exit(&rig, 3000), 0);
     assert_true(rig.shelf->commits >= 1);
@@ -455,7 +458,7 @@ static void test_park_all_and_go_on(void **state)
     assert_int_equal(vt_frame_u64(&g->f, VT_DONE_REASON, 9), 5);
     uint32_t n = (uint32_t)vt_frame_u64(&g->f, VT_DONE_EMITTED, 0);
     got_free(g);
-    while ((g = rig_wait(&rig, &rig.gw, VT_F_TOKENS, 1, 50)) != NULL)
+    while ((g = rig_look(&rig, &rig.gw, VT_F_TOKENS, 1, 50)) != NULL)
         got_free(g);
     rig_submit(
         &rig,
@@ -483,14 +486,16 @@ static void test_faults_at_work(void **state)
     }
     rig_up(&rig, "rate=500,hang-step=5", false);
     rig_submit(&rig, &(struct ask){.id = 1, .seed = 5, .n_prompt = 10, .max_new = 50, .slot = -1});
-    rig_turn(&rig, 1500);
-    while (rig_count(&rig.life, VT_F_BEAT, 0) > 1)
-        got_free(rig_wait(&rig, &rig.life, VT_F_BEAT, 0, 10));
-    struct got *g = rig_wait(&rig, &rig.life, VT_F_BEAT, 0, 1000); /* beats go on, the step does not */
-    assert_non_null(g);
-    assert_int_equal(vt_frame_u64(&g->f, VT_BEAT_IN_FLIGHT, 0), 1);
-    assert_true(vt_frame_u64(&g->f, VT_BEAT_STEP_AGE, 0) > 1000000);
-    got_free(g);
+    struct got *g;
+    bool stuck = false;
+    for (uint64_t end = rig_ms() + 20000; rig_ms() < end && !stuck;) { /* beats go on, the step does not */
+        g = rig_wait(&rig, &rig.life, VT_F_BEAT, 0, 2000);
+        assert_non_null(g);
+        stuck = vt_frame_u64(&g->f, VT_BEAT_IN_FLIGHT, 0) == 1 &&
+                vt_frame_u64(&g->f, VT_BEAT_STEP_AGE, 0) > 1000000;
+        got_free(g);
+    }
+    assert_true(stuck);
     rig_kill(&rig);
     rig_up(&rig, "rate=500,nan-at=3", false);
     rig_submit(&rig, &(struct ask){.id = 1, .seed = 5, .n_prompt = 10, .max_new = 50, .slot = -1});
@@ -502,7 +507,8 @@ static void test_faults_at_work(void **state)
     rig_up(&rig, "ignore-term,rate=0", false);
     rig_order(&rig, VT_ORDER_STOP, 1, 1000);
     kill(rig.pid, SIGTERM);
-    assert_int_equal(rig_exit(&rig, 1500), -1);
+    rig_turn(&rig, 1500);
+    assert_int_equal(waitpid(rig.pid, NULL, WNOHANG), 0);
 }
 
 int main(int argc, char **argv)
