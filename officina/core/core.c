@@ -252,6 +252,18 @@ static void snapped(struct model *m, const struct event *e, struct effects *fx)
 
 /* ---- the panel ---- */
 
+/* The oldest job that has ended makes room when there are many. */
+static void forget_job(struct model *m)
+{
+    for (size_t i = 0; i < m->n_jobs && m->n_jobs > JOBS_MAX; i++) {
+        if (m->jobs[i].ended == 0)
+            continue;
+        free(m->jobs[i].command);
+        memmove(&m->jobs[i], &m->jobs[i + 1], (--m->n_jobs - i) * sizeof *m->jobs);
+        return;
+    }
+}
+
 static void job(struct model *m, const struct event *e)
 {
     struct job *j = NULL;
@@ -266,6 +278,7 @@ static void job(struct model *m, const struct event *e)
     j->lines = e->m;
     j->exit = (int)e->n;
     j->ended = e->n < 0 ? 0 : m->now;
+    forget_job(m);
 }
 
 static void server(struct model *m, const struct event *e)

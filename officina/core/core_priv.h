@@ -8,6 +8,7 @@
 #define SEC(n)  ((uint64_t)(n)*1000000u)
 #define MSEC(n) ((uint64_t)(n)*1000u)
 
+#define JOBS_MAX       20 /* shown, as long as one of them has ended */
 #define CALLS_MAX      32 /* calls of one answer */
 #define READS_TOGETHER 4
 #define STREAM_RETRIES 2

@@ -1,5 +1,6 @@
 #include "snap/snap.h"
 
+#include "snap/keep.h"
 #include "snap/tree.h"
 #include "tools/change.h"
 #include "util/json.h"
@@ -10,11 +11,23 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
+
+#define IDLE_US 30000000 /* nothing to do for that long: the repository may be packed */
 
 enum { DIFF_FILES = 200, DIFF_BYTES = 1 << 20, SMALL = 256 << 10 };
 
-enum order_kind { ORDER_TAKE, ORDER_PLAN, ORDER_RESTORE, ORDER_REDO, ORDER_DIFF, ORDER_LOOK, ORDER_END };
+enum order_kind {
+    ORDER_TAKE,
+    ORDER_PLAN,
+    ORDER_RESTORE,
+    ORDER_REDO,
+    ORDER_DIFF,
+    ORDER_LOOK,
+    ORDER_TIDY,
+    ORDER_END
+};
 
 /* What is to be done and, when it is done, the event that tells it. */
 struct order {
@@ -49,6 +62,9 @@ struct snap {
     size_t open; /* ordered and not told yet; of the program's thread */
     int pipe[2];
     struct current cur;
+    char kept[TREE_ID + 1]; /* the tree that was referred to last; of the worker */
+    uint64_t idle_since;
+    bool tidied;
     json_t *touched; /* path → {sign, added, removed}; of the worker */
 };
 
@@ -107,13 +123,29 @@ static void touch(struct snap *s, const struct git *g, const struct tree_changes
     free(dump);
 }
 
+/* Takes a tree and sees to it that it stays. */
+static int take(struct snap *s, const struct git *g, const struct order *o, struct taken *t,
+                struct vt_err *err)
+{
+    if (tree_take(g, &s->root, o->cover, t, err) < 0)
+        return -1;
+    if (strcmp(s->kept, t->id) == 0)
+        return 0;
+    if (keep_tree(g, o->session, t->id, err) < 0) {
+        taken_free(t);
+        return -1;
+    }
+    strcpy(s->kept, t->id);
+    return 0;
+}
+
 static void do_take(struct snap *s, struct git *g, struct order *o)
 {
     struct taken t;
     struct vt_err err;
     struct tree_changes c;
     o->e = (struct event){.kind = EV_SNAP, .id = (int64_t)o->turn, .n = (int64_t)o->when, .m = UNKNOWN};
-    if (tree_take(g, &s->root, o->cover, &t, &err) < 0) {
+    if (take(s, g, o, &t, &err) < 0) {
         text_printf(&o->text, "rewind will not cover the files of this turn: %s", err.text);
         return;
     }
@@ -147,7 +179,7 @@ static void append(json_t *list, const char *path)
 static int make_plan(struct snap *s, struct git *g, struct order *o, struct plan *p, struct taken *now,
                      struct vt_err *err)
 {
-    if (tree_take(g, &s->root, o->cover, now, err) < 0)
+    if (take(s, g, o, now, err) < 0)
         return -1;
     if (plan_make(g, o->turns, o->n, now->id, p, err) == 0)
         return 0;
@@ -303,6 +335,22 @@ static void do_look(struct snap *s, struct order *o)
     text_free(&out);
 }
 
+static void do_tidy(struct snap *s, struct git *g, struct order *o)
+{
+    struct vt_err err = {0};
+    uint64_t most = s->o.most ? s->o.most : KEEP_BYTES;
+    o->e = (struct event){.kind = EV_NOTICE, .n = NOTICE_INFO};
+    int gone = !s->why_not && git_open(g, s->root_path, s->home, o->session, &err) == 0
+                   ? keep_tidy(g, o->session, most, s->o.most ? "now" : "1.hour.ago", &err)
+                   : 0;
+    s->kept[0] = '\0';
+    if (gone < 0)
+        text_printf(&o->text, "The store of snapshots could not be tidied: %s", err.text);
+    else if (gone)
+        text_printf(&o->text, "The store of snapshots was full: %d old ones were given up.", gone);
+    git_close(g);
+}
+
 static void work_on(struct snap *s, struct order *o)
 {
     struct git g = {0};
@@ -310,6 +358,10 @@ static void work_on(struct snap *s, struct order *o)
     bool open = false;
     if (o->kind == ORDER_LOOK) {
         do_look(s, o);
+        return;
+    }
+    if (o->kind == ORDER_TIDY) {
+        do_tidy(s, &g, o);
         return;
     }
     if (s->why_not)
@@ -497,7 +549,7 @@ static void drain(struct snap *s, bool tell)
         o->e.name = o->name.len ? text_str(&o->name) : NULL;
         o->e.text = o->text.len ? text_str(&o->text) : NULL;
         o->e.len = o->text.len;
-        if (tell)
+        if (tell && (o->kind != ORDER_TIDY || o->text.len))
             s->o.sink(s->o.arg, &o->e);
         else if (o->e.changes)
             change_free(o->e.changes, o->e.n_changes);
@@ -614,12 +666,35 @@ int snap_busy(const struct snap *s)
     return s->open != 0;
 }
 
+void snap_tidy(struct snap *s)
+{
+    s->tidied = true;
+    give(s, order(s, ORDER_TIDY, 0, NULL, 0));
+}
+
+static uint64_t clock_us(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+}
+
 int snap_timeout(const struct snap *s)
 {
-    return -1;
+    if (s->tidied || s->open || !s->idle_since)
+        return -1;
+    uint64_t now = clock_us(), at = s->idle_since + IDLE_US;
+    return at <= now ? 0 : (int)((at - now + 999) / 1000);
 }
 
 void snap_work(struct snap *s, const struct pollfd *fds, size_t n)
 {
     drain(s, true);
+    if (s->tidied)
+        return;
+    uint64_t now = clock_us();
+    if (s->open || !s->idle_since)
+        s->idle_since = now;
+    else if (now - s->idle_since >= IDLE_US)
+        snap_tidy(s);
 }

@@ -20,6 +20,8 @@ struct snap_options {
     const char *root, *home, *session;
     event_sink sink;
     void *arg;
+    uint64_t
+        most; /* bytes that the shadow repository may hold; 0: 4 GiB, and what is younger than an hour is spared */
 };
 
 struct snap;
@@ -39,6 +41,9 @@ void snap_redo(struct snap *s);
 void snap_diff(struct snap *s, const char *title, const struct snap_turn *turns, size_t n);
 /* Branch and counts of the user's own repository, for the panel → EV_GIT. */
 void snap_look(struct snap *s);
+
+/* Packs the shadow repository and holds it within its bound; by itself once, when nothing was to be done for a while. */
+void snap_tidy(struct snap *s);
 
 /* Something was ordered whose event has not been given yet. */
 int snap_busy(const struct snap *s);

@@ -1,4 +1,5 @@
 /* Snapshots and rewind through the interface that the program uses, with git. */
+#include "snap/keep.h"
 #include "snap/snap.h"
 #include "snap/tree.h"
 
@@ -47,7 +48,7 @@ static void hear(void *arg, const struct event *e)
 static void open_snap(struct world *w)
 {
     struct vt_err err;
-    struct snap_options o = {w->root, w->home, "s1", hear, w};
+    struct snap_options o = {w->root, w->home, "s1", hear, w, 0};
     w->s = snap_open(&o, &err);
     if (!w->s)
         fail_msg("%s", err.text);
@@ -390,6 +391,50 @@ static void looks_and_diffs(void **state)
     close_world(&w);
 }
 
+/* The store of snapshots has a bound: the oldest of other conversations go, the open one's stay and can be rewound. */
+static void the_store_is_bounded(void **state)
+{
+    struct world w;
+    struct vt_err err;
+    struct git g;
+    open_world(&w);
+    for (int i = 0; i < 6; i++) { /* half a mebibyte that does not compress, each time another one */
+        sh(&w, "head -c 524288 /dev/urandom > big");
+        snap_session(w.s, i < 5 ? "other" : "s1");
+        snap_take(w.s, (size_t)i, SNAP_USER);
+        wait_event(&w);
+    }
+    char *tree = mem_dup(text_str(&w.name)), *before = picture(&w);
+    assert_int_equal(git_open(&g, w.root, w.home, "s1", &err), 0);
+    assert_true(keep_size(&g, NULL) > 3000000);
+    snap_close(w.s);
+    struct snap_options o = {w.root, w.home, "s1", hear, &w, 1600000};
+    w.s = snap_open(&o, &err);
+    assert_non_null(w.s);
+    snap_tidy(w.s);
+    wait_event(&w);
+    assert_int_equal(w.e.kind, EV_NOTICE);
+    assert_non_null(strstr(text_str(&w.text), "given up"));
+    assert_true(keep_size(&g, NULL) <= 1600000);
+    sh(&w, "echo changed > big");
+    snap_take(w.s, 9, SNAP_AFTER);
+    wait_event(&w);
+    struct snap_turn t = {"t0001", tree, tree, text_str(&w.name)};
+    char *after = mem_dup(text_str(&w.name));
+    t.tree_after = after;
+    snap_restore(w.s, 0, &t, 1);
+    wait_event(&w);
+    assert_int_equal(w.e.kind, EV_REWIND_DONE);
+    char *now = picture(&w);
+    assert_string_equal(now, before);
+    free(now);
+    free(before);
+    free(after);
+    free(tree);
+    git_close(&g);
+    close_world(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -399,6 +444,7 @@ int main(void)
         cmocka_unit_test(rewind_and_redo_are_the_identity),
         cmocka_unit_test(a_death_in_between_is_completed),
         cmocka_unit_test(a_broken_journal_is_no_refusal),
+        cmocka_unit_test(the_store_is_bounded),
         cmocka_unit_test(looks_and_diffs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

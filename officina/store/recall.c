@@ -90,7 +90,7 @@ static int by_id(struct store *s, const char *session, const char *id, int64_t s
         char path[PATH_MAX];
         snprintf(path, sizeof path, "%s/o-%lld", outputs, number);
         if (file_read(path, OUTPUT_MAX + 65536, &t, NULL) < 0) {
-            text_printf(out, "there is no stored output o-%lld", number);
+            text_printf(out, "there is no stored output o-%lld (any more: old ones are removed)", number);
             text_free(&t);
             return -1;
         }

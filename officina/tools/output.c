@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <utf8proc.h>
 
@@ -36,16 +37,43 @@ size_t output_limit(int64_t window)
     return most < 2000 ? 2000 : most;
 }
 
-/* The largest number of a stored output; 0: none. */
-static int64_t newest(const char *dir)
+struct kept {
+    int64_t number;
+    uint64_t bytes;
+};
+
+static int by_number(const void *a, const void *b)
 {
-    int64_t best = 0;
+    const struct kept *x = a, *y = b;
+    return (x->number > y->number) - (x->number < y->number);
+}
+
+int64_t output_tidy(const char *dir, uint64_t bytes, size_t files, int64_t first)
+{
+    struct kept *v = NULL;
+    size_t n = 0, cap = 0;
+    uint64_t sum = 0;
     DIR *d = opendir(dir);
-    for (struct dirent *e; d && (e = readdir(d));)
-        if (strncmp(e->d_name, "o-", 2) == 0 && atoll(e->d_name + 2) > best)
-            best = atoll(e->d_name + 2);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        struct stat st;
+        if (strncmp(e->d_name, "o-", 2) != 0 || fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+            continue;
+        v = mem_room(v, n, &cap, sizeof *v);
+        v[n++] = (struct kept){atoll(e->d_name + 2), (uint64_t)st.st_size};
+        sum += (uint64_t)st.st_size;
+    }
+    if (n)
+        qsort(v, n, sizeof *v, by_number);
+    for (size_t i = 0; i < n && (sum > bytes || n - i > files) && v[i].number < first; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "o-%lld", (long long)v[i].number);
+        unlinkat(dirfd(d), name, 0);
+        sum -= v[i].bytes;
+    }
+    int64_t best = n ? v[n - 1].number : 0;
     if (d)
         closedir(d);
+    free(v);
     return best;
 }
 
@@ -56,7 +84,8 @@ struct output *output_new(const char *dir, size_t limit, struct vt_err *err)
     struct output *o = mem_new(sizeof *o);
     struct text t = {0};
     o->limit = limit;
-    o->number = newest(dir);
+    o->number = output_tidy(dir, UINT64_MAX, SIZE_MAX, 0);
+    output_tidy(dir, OUTPUTS_BYTES, OUTPUTS_FILES, o->number - OUTPUTS_SPARED);
     do { /* another Officina may have taken the number */
         text_clear(&t);
         text_printf(&t, "%s/o-%lld", dir, (long long)++o->number);

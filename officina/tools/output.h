@@ -14,6 +14,13 @@ struct output;
 
 /* dir: the folder of stored outputs, made when missing. limit: bytes that the model gets at most. */
 struct output *output_new(const char *dir, size_t limit, struct vt_err *err);
+/* Stored outputs of dir are removed, the oldest first, until they are at most `files` and together at most `bytes`; those with
+ * numbers from `first` on stay whatever they are. Returns the largest number there was, 0: none. output_new() does it with the
+ * bounds below. */
+int64_t output_tidy(const char *dir, uint64_t bytes, size_t files, int64_t first);
+#define OUTPUTS_BYTES  (UINT64_C(1) << 30)
+#define OUTPUTS_FILES  4000
+#define OUTPUTS_SPARED 200 /* the newest */
 /* Removes the file unless output_result() has named it. */
 void output_free(struct output *o);
 void output_add(struct output *o, const char *bytes, size_t n);

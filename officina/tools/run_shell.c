@@ -12,7 +12,8 @@ enum {
     MAX_SECONDS = 1800,
     JOB_SECONDS = 24 * 3600,
     MAX_WAIT = 60,
-    READS_AT_ONCE = 16
+    READS_AT_ONCE = 16,
+    ENDED_JOBS = 20, /* that are remembered with what they printed */
 };
 
 static void say(struct tools *t, int64_t call, enum tool_outcome outcome, const char *text)
@@ -74,6 +75,17 @@ static void tell_job(struct tools *t, struct run *r)
     tools_emit(t, &e);
 }
 
+/* The oldest ended jobs are forgotten, so that a long session does not grow by each. */
+static void drop_ended(struct tools *t)
+{
+    size_t n = 0;
+    for (struct run *r = t->runs, *next; r; r = next) { /* newest first */
+        next = r->next;
+        if (r->job && r->proc.ended && r->told && !r->waiter && ++n > ENDED_JOBS)
+            drop(t, r);
+    }
+}
+
 void run_bash(struct tools *t, const struct tool_call *c, json_t *args)
 {
     struct vt_err err;
@@ -93,6 +105,7 @@ void run_bash(struct tools *t, const struct tool_call *c, json_t *args)
         return;
     }
     struct text words = {0};
+    drop_ended(t);
     r->job = ++t->next_job;
     text_printf(&words, "runs in the background as job %lld", (long long)r->job);
     tools_done(t, c->id, TOOL_OK, &words);

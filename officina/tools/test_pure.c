@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -286,13 +287,46 @@ static void output_is_cleaned_and_cut(void **state)
     text_free(&out);
 }
 
+/* Stored outputs do not grow without a bound: the oldest go, the newest stay whatever they are. */
+static void outputs_are_bounded(void **state)
+{
+    char dir[] = "/tmp/officina-out-XXXXXX", path[64];
+    assert_non_null(mkdtemp(dir));
+    for (int i = 1; i <= 12; i++) {
+        snprintf(path, sizeof path, "%s/o-%d", dir, i);
+        FILE *f = fopen(path, "we");
+        assert_non_null(f);
+        fprintf(f, "%1000d", i);
+        fclose(f);
+    }
+    assert_int_equal(output_tidy(dir, UINT64_MAX, 10, 100), 12);
+    for (int i = 1; i <= 12; i++) {
+        snprintf(path, sizeof path, "%s/o-%d", dir, i);
+        assert_int_equal(access(path, F_OK) == 0, i > 2);
+    }
+    assert_int_equal(output_tidy(dir, 3500, 10, 100), 12);
+    assert_int_equal(output_tidy(dir, 0, 0, 11), 12);
+    for (int i = 1; i <= 12; i++) {
+        snprintf(path, sizeof path, "%s/o-%d", dir, i);
+        assert_int_equal(access(path, F_OK) == 0, i > 10);
+        unlink(path);
+    }
+    assert_int_equal(output_tidy(dir, 0, 0, 0), 0);
+    rmdir(dir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(list_is_small_and_valid),   cmocka_unit_test(wildcards),
-        cmocka_unit_test(edits_keep_line_ends),      cmocka_unit_test(random_edits_change_only_what_is_meant),
-        cmocka_unit_test(changes_are_counted),       cmocka_unit_test(lines_shown_are_known),
-        cmocka_unit_test(secrets_are_redacted),      cmocka_unit_test(files_of_secrets_are_redacted),
+        cmocka_unit_test(list_is_small_and_valid),
+        cmocka_unit_test(wildcards),
+        cmocka_unit_test(edits_keep_line_ends),
+        cmocka_unit_test(random_edits_change_only_what_is_meant),
+        cmocka_unit_test(changes_are_counted),
+        cmocka_unit_test(lines_shown_are_known),
+        cmocka_unit_test(secrets_are_redacted),
+        cmocka_unit_test(outputs_are_bounded),
+        cmocka_unit_test(files_of_secrets_are_redacted),
         cmocka_unit_test(output_is_cleaned_and_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
