@@ -16,7 +16,7 @@ from harness.text import short
 SETS = {'engine.ctx_tokens': 1024, 'engine.slots': 2}
 
 
-def run_to_end(a, timeout=20):
+def run_to_end(a, timeout=100):
     """Starts an appliance that is expected to give up; returns (exit code, what it said, seconds)."""
     t0 = time.monotonic()
     os.makedirs(a.run_dir, exist_ok=True)
@@ -40,7 +40,7 @@ def test_same_run_dir(make):
     s = a.stream(short(1), 300)
     s.run(until_events=5)
     code, said, took = run_to_end(b)
-    assert code == 69 and took < 3, (code, said)
+    assert code == 69 and took < 10, (code, said)
     assert str(a.pid) in said or a.run_dir in said, said
     s.run()
     assert s.end == 'complete' and a.ctl('status')[0] == 0
@@ -52,7 +52,7 @@ def test_same_port(make):
     b = Appliance(sets=dict(SETS, **{'http.listen': '127.0.0.1:%d' % a.port}))
     try:
         code, said, took = run_to_end(b)
-        assert code == 69 and took < 3, (code, said)
+        assert code == 69 and took < 10, (code, said)
         assert str(a.port) in said and str(a.pid) in said, said
     finally:
         b.destroy()
@@ -100,7 +100,7 @@ def test_bad_configuration(key, value, named):
     try:
         code, said, took = run_to_end(a)
         assert code == 78 and named in said, (code, said)
-        assert took < 3
+        assert took < 10
     finally:
         a.destroy()
 
@@ -166,7 +166,7 @@ def test_inherited_socket_and_other_address(make):
     a = Appliance(sets=dict(SETS, **{'http.listen': '127.0.0.1:4'}), holder=True)
     try:
         a.start(wait=False)
-        assert a.proc.wait(10) == 78
+        assert a.proc.wait(60) == 78
         assert '127.0.0.1:4' in a.log_text() and str(a.port) in a.log_text()
     finally:
         a.destroy()

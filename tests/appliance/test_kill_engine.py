@@ -2,6 +2,7 @@
 import signal
 import threading
 import time
+from statistics import median
 
 import pytest
 
@@ -137,8 +138,8 @@ def test_in_prefill(app, part, streaming):
     """The prompt was never seen before the kill; its undisturbed answer is computed afterwards, from nothing."""
     app.wait_ready()
     start = int(part * 100000) + (9000 if streaming else 0)
-    caught = next((x for x in (in_prefill(app, part, streaming, start + 1500 * i) for i in range(5)) if x), None)
-    assert caught, 'five prompts were evaluated before the kill'
+    caught = next((x for x in (in_prefill(app, part, streaming, start + 1500 * i) for i in range(12)) if x), None)
+    assert caught, 'twelve prompts were evaluated before the kill'
     c, prompt = caught
     kill_and_reset(app)
     c.join(120)
@@ -203,27 +204,37 @@ def test_stopped_engine(app, at):
     assert app.child('engine0') != old
     gap = max(y - x for x, y in zip([s.t0] + s.times, s.times))
     print('\nSIGSTOP at token %d: hang budget %d s, longest pause of the client %.2f s' % (at, HANG_S, gap))
-    assert HANG_S - 1 < gap < HANG_S + 9
+    assert HANG_S - 1 < gap < HANG_S + 30
 
 
 def test_health_during_a_hang(app):
     """/health answers at once throughout, and says 503 from the moment of `hung`; vitriolctl answers quickly too."""
     app.wait_ready()
-    s = app.stream(short(55), LONG, ignore_eos=True)
-    s.run(until_events=3)
-    old = app.kill('engine0', signal.SIGSTOP)
-    t0, health, ctl, codes = time.monotonic(), [], [], []
-    while app.children().get('engine0') in (old, None):
-        assert time.monotonic() - t0 < HANG_S + 15, 'never restarted'
+    health, ctl, codes = [], [], []
+
+    def ask():
         t = time.monotonic()
         codes.append(stream.get(app.port, '/health').status)
         health.append(time.monotonic() - t)
         t = time.monotonic()
         app.ctl('status', check=False)
         ctl.append(time.monotonic() - t)
+
+    for _ in range(20):
+        ask()
+    usual = median(health), median(ctl)
+    health.clear()
+    ctl.clear()
+    s = app.stream(short(55), LONG, ignore_eos=True)
+    s.run(until_events=3)
+    old = app.kill('engine0', signal.SIGSTOP)
+    t0 = time.monotonic()
+    while app.children().get('engine0') in (old, None):
+        assert time.monotonic() - t0 < HANG_S + 60, 'never restarted'
+        ask()
     s.run()
     check_transcript(s, ('normal',))
     assert 503 in codes, 'never unhealthy during a hang'
-    # medians: the worst of many is the test machine's own business
-    assert sorted(health)[len(health) // 2] < 0.05, health
-    assert sorted(ctl)[len(ctl) // 2] < 0.2, ctl
+    # medians: the worst of many is the test machine's own business, and how fast it is otherwise, too
+    assert median(health) < max(0.05, 5 * usual[0]), (usual, health)
+    assert median(ctl) < max(0.2, 5 * usual[1]), (usual, ctl)

@@ -4,7 +4,7 @@ import time
 import pytest
 
 from harness import stream
-from harness.appliance import Appliance
+from harness.appliance import Appliance, wait_for
 from harness.stream import check_error, get, post
 
 PROMPT = 'It was a cold evening, and the old man'
@@ -91,11 +91,21 @@ def test_prefix_is_reused(app):
 
 
 def test_metrics(app):
-    time.sleep(2.5)  # engines report once a second
-    before = app.metric('llamacpp:tokens_predicted_total')
+    def settled():
+        """Once nothing was added to it for a while: engines report once a second."""
+        seen = [-1.0, 0.0]
+
+        def still():
+            n = app.metric('llamacpp:tokens_predicted_total')
+            if n != seen[0]:
+                seen[:] = n, time.monotonic()
+            return time.monotonic() - seen[1] > 2.5
+        wait_for('the counter stands still', still)
+        return seen[0]
+    before = settled()
     app.text(PROMPT, 10)
-    time.sleep(2.5)
-    assert app.metric('llamacpp:tokens_predicted_total') - before == 10
+    wait_for('it is counted', lambda: app.metric('llamacpp:tokens_predicted_total') > before)
+    assert settled() - before == 10
     r = get(app.port, '/metrics')
     r.read()
     assert r.headers['content-type'].startswith('text/plain; version=0.0.4')

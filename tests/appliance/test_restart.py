@@ -56,7 +56,7 @@ def test_state_dir_is_locked(make):
     a.next_generation('engine0', a.kill('engine0'))
     r = cached(a, p)
     assert r['content'] == f['content'] and r['timings']['cache_n'] >= r['tokens_evaluated'] - 256
-    assert b.proc.wait(10) == 69 and 'in use by another vitriold (pid %d' % a.pid in b.log_text()
+    assert b.proc.wait(60) == 69 and 'in use by another vitriold (pid %d' % a.pid in b.log_text()
 
 
 def test_fingerprint_line(make):

@@ -77,7 +77,7 @@ def test_levels_shed_load(make, world):
     world.available(1700)  # 10 %
     level(a, 1)
     wait_for('the series follows', lambda: a.metric('vitriol_mem_level') == 1)
-    s = a.stream('Hello', 600, seed=5)
+    s = a.stream('Hello', 1000, seed=5)
     s.run(until_events=5)
     world.available(1000)  # 6 %
     level(a, 2)
@@ -85,7 +85,7 @@ def test_levels_shed_load(make, world):
     assert r.status == 503 and r.json()['error']['type'] == 'unavailable_error'
     assert int(r.headers['retry-after']) >= 1
     s.run()  # what runs goes on
-    assert check_transcript(s, ('normal',)) == 'normal' and s.text == stub.text(a, 5, 600)
+    assert check_transcript(s, ('normal',)) == 'normal' and s.text == stub.text(a, 5, 1000)
     assert post(a.port, '/v1/completions', {'prompt': 'One alone', 'max_tokens': 4}).status == 200
     world.available(300)  # 2 %
     level(a, 3)

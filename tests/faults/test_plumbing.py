@@ -85,8 +85,7 @@ def test_no_names_are_left_over(make):
         wait_for('seen', lambda: a.children().get('engine0') != old, 5)
         a.ctl('reset', 'engine0', check=False)
         a.wait_ready()
-    time.sleep(1)
-    assert len(os.listdir(os.path.join(a.run_dir, 'int'))) <= before + 1
+    wait_for('old names go', lambda: len(os.listdir(os.path.join(a.run_dir, 'int'))) <= before + 1, 10)
 
 
 def test_v16_bit_flips_in_the_database(make):

@@ -6,7 +6,7 @@ from . import stream
 
 
 class Knocker:
-    def __init__(self, port, every=0.02, timeout=30):
+    def __init__(self, port, every=0.02, timeout=120):
         self.port, self.every, self.timeout = port, every, timeout
         self.results, self.threads, self.going = [], [], True
         self.lock = threading.Lock()

@@ -1,6 +1,6 @@
 """A server with the OpenAI API that does what its arguments say: for tests of external engines.
 
-openai_server.py PORT [load=SECONDS] [rate=TOKENS/S] [die-after=N] [cut-after=N] [stuck-after=N] [once=FILE] [chat-only] [no-done]
+openai_server.py PORT [load-until=FILE] [rate=TOKENS/S] [die-after=N] [cut-after=N] [stuck-after=N] [once=FILE] [chat-only] [no-done]
 Its tokens are w0, w1, w2 ...; die-after ends the process in the middle of a stream, cut-after ends the stream in the
 middle of an event, stuck-after does nothing more for it; all only while FILE can be removed, if once is given. /metrics counts tokens.
 """
@@ -12,7 +12,6 @@ import threading
 import time
 
 OPTIONS = dict(a.partition('=')[::2] for a in sys.argv[2:])
-BEGAN = time.monotonic()
 COUNT = [0]
 
 
@@ -59,7 +58,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self):
         q = json.loads(self.rfile.read(int(self.headers.get('Content-Length', 0))) or '{}')
-        if time.monotonic() - BEGAN < float(OPTIONS.get('load', 0)):
+        if not os.path.exists(OPTIONS.get('load-until', '/')):
             return self.answer(503, {'error': {'message': 'Loading model', 'type': 'unavailable_error', 'code': 503}})
         chat = self.path == '/v1/chat/completions'
         if self.path not in ('/v1/completions', '/v1/chat/completions') or (not chat and 'chat-only' in OPTIONS):

@@ -5,7 +5,7 @@ import re
 import signal
 import subprocess
 
-from .appliance import free_port, program, wait_for
+from .appliance import PATIENCE, free_port, program, wait_for
 
 
 class Gateway:
@@ -37,7 +37,7 @@ class Gateway:
     def stop(self, ok=True):
         self.proc.terminate()
         said = self.proc.stdout.read()
-        rc = self.proc.wait(10)
+        rc = self.proc.wait(10 * PATIENCE)
         if ok:
             assert rc == 0, said
         return said
@@ -57,7 +57,7 @@ class Workshop:
         return [program('officina'), str(self.project), '--engine', url] + list(args)
 
     def run(self, *args, stdin=None, timeout=40, **env):
-        return subprocess.run(self.argv(*args), input=stdin or '', capture_output=True, text=True, timeout=timeout,
+        return subprocess.run(self.argv(*args), input=stdin or '', capture_output=True, text=True, timeout=timeout * PATIENCE,
                               env=dict(self.env, **env))
 
     def ask(self, text, *args, **env):
@@ -99,13 +99,13 @@ class Talk:
 
     def kill(self):
         self.proc.send_signal(signal.SIGKILL)
-        self.proc.wait(10)
+        self.proc.wait(10 * PATIENCE)
 
     def close(self):
         self.proc.stdin.close()
         for line in self.proc.stdout:
             self.events.append(json.loads(line))
-        return self.proc.wait(20)
+        return self.proc.wait(20 * PATIENCE)
 
 
 def messages(request):

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from harness.appliance import wait_for
 from harness.workshop import Workshop, grows
 
 ENGINE = 'engine n_ctx=32768 certified=32768 slots=1 model=scripted-1 checkpoints=on cut=any\n'
@@ -104,9 +105,12 @@ def test_nothing_is_left_over(shop):
     t.until('tool_result')
     t.until('tool_call', name='bash')
     t.proc.send_signal(signal.SIGTERM)
-    t.proc.wait(15)
-    left = subprocess.run(['ps', '-eo', 'args'], capture_output=True, text=True).stdout
-    assert not [x for x in left.splitlines() if x in ('sleep 7777', 'sleep 7778', 'sleep 7779')]
+    t.proc.wait(75)
+
+    def left():
+        args = subprocess.run(['ps', '-eo', 'args'], capture_output=True, text=True).stdout
+        return [x for x in args.splitlines() if x in ('sleep 7777', 'sleep 7778', 'sleep 7779')]
+    wait_for('they are gone', lambda: not left(), 5)
     w.gateway.stop(ok=False)
 
 
