@@ -49,7 +49,7 @@ static void *ask(void *arg)
     struct asker *a = arg;
     uint8_t *reply = NULL;
     size_t len = 0;
-    a->rc = vt_req_call(a->path, "hello", 5, 3000, &reply, &len, &a->err);
+    a->rc = vt_req_call(a->path, "hello", 5, 20000, &reply, &len, &a->err);
     if (a->rc == 0) {
         snprintf(a->got, sizeof a->got, "%.*s", (int)len, (char *)reply);
         vt_req_free(reply, len);
@@ -94,7 +94,7 @@ static void test_call(void **state)
         a[i] = (struct asker){.path = f->path};
         pthread_create(&th[i], NULL, ask, &a[i]);
     }
-    assert_int_equal(serve(r, N, 3000), N);
+    assert_int_equal(serve(r, N, 20000), N);
     for (int i = 0; i < N; i++) {
         pthread_join(th[i], NULL);
         assert_int_equal(a[i].rc, 0);
@@ -130,7 +130,7 @@ static void test_relisten(void **state)
     pthread_t th;
     struct asker a = {.path = f->path};
     pthread_create(&th, NULL, ask, &a);
-    assert_int_equal(serve(r, 1, 3000), 1);
+    assert_int_equal(serve(r, 1, 20000), 1);
     pthread_join(th, NULL);
     assert_int_equal(a.rc, 0);
     vt_rep_close(r);

@@ -222,7 +222,7 @@ static void test_records(void **state)
 static enum payload_state wait_payload(struct sup *s, const char *path, struct vt_err *err)
 {
     enum payload_state p;
-    for (int i = 0; (p = payload_check(s, s->cfg, path, err)) == PAYLOAD_WORKING && i < 500; i++)
+    for (int i = 0; (p = payload_check(s, s->cfg, path, err)) == PAYLOAD_WORKING && i < 6000; i++)
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     return p;
 }

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from harness.appliance import wait_for
 from harness.workshop import Workshop, grows
 
 ENGINE = 'engine n_ctx=32768 certified=32768 slots=1 model=scripted-1 checkpoints=on cut=any\n'
@@ -151,6 +152,14 @@ def test_two_runs_of_one_script_are_equal(shop, tmp_path):
     assert seen[0] == seen[1]
 
 
+def snapshots(w):
+    """Has every turn the one at its end?"""
+    db = sqlite3.connect('file:%s?mode=ro' % (w.home / 'officina.db'), uri=True)
+    turns = [json.loads(meta) for meta, in db.execute('SELECT meta FROM turn')]
+    db.close()
+    return turns and all(t.get('tree_after') for t in turns)
+
+
 def test_rewind_and_redo(shop):
     w = shop('ON 1 call edit {"path":"a","old":"one","new":"two"} end\nON 2 say "done" end\n'
              'ON 3 expect none "change it" say "fresh" end\n')
@@ -160,7 +169,7 @@ def test_rewind_and_redo(shop):
     t.put(type='user', text='change it')
     t.until('turn_end', state='done')
     assert (w.project / 'a').read_text() == 'two\n'
-    time.sleep(1.5)  # the snapshot at the end of the turn is taken in the background
+    wait_for('the snapshot at the end of the turn, which is taken in the background', lambda: snapshots(w))
     (w.project / 'mine').write_text('changed by the user\n')
     t.put(type='rewind', turn='t0001', dry_run=True)
     plan = t.until('rewind', dry_run=True)
