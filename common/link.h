@@ -110,6 +110,8 @@ enum {
     VT_NOTE_SIGNAL = 1, /* signal=…: somebody sent a signal that only the supervisor's death gives meaning */
     VT_NOTE_RESTORE_USELESS = 2, /* slot=…: a request that continues a restored slot reused nothing of it */
     VT_NOTE_PEER_STUCK = 3,      /* link=…: the peer does not read */
+    VT_NOTE_RESTORE_POOR = 4,    /* restores=…: they take longer than what they spare */
+    VT_NOTE_STORE = 5,           /* store_rebuilt, disk_full, write_budget …=what happened */
 };
 
 /* Phases of a loading engine, key `phase` of PHASE. */

@@ -242,7 +242,9 @@ static void write_own(const struct telemetry *t, struct vt_metrics *m, const str
     for (unsigned i = 0; i < t->n; i++) {
         const struct child *c = &t->child[i];
         const char *const labels[] = {"worker", c->name, NULL};
-        if (c->has_counter[row->num])
+        if (c->has_counter[row->num] && row->num == VT_SERIES_RESTORE_SPENT)
+            vt_metrics_sample(m, row->name, labels, (double)(c->base[row->num] + c->counter[row->num]) / 1e6);
+        else if (c->has_counter[row->num])
             vt_metrics_count(m, row->name, labels, c->base[row->num] + c->counter[row->num]);
         else if (c->has_gauge[row->num])
             vt_metrics_sample(m, row->name, labels, c->gauge[row->num]);

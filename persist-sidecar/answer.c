@@ -111,6 +111,7 @@ static int read_begin(const struct vt_frame *f, struct begin *x, struct vt_err *
     b->items = x->items;
     b->rec = x->rec;
     b->reason = (enum ckpt_reason)reason;
+    b->ordered = vt_frame_u64(f, VT_CK_BEGIN_ORDERED, 0) != 0;
     b->sampler = vt_frame_bin(f, VT_CK_BEGIN_SAMPLER, &b->sampler_len);
     return 0;
 }

@@ -227,6 +227,8 @@ static int last_transaction(struct save *sv, int64_t *manifest, struct vt_err *e
         return -1;
     if (!named && (move_head(sv, *manifest, err) < 0 || drop_older(sv, err) < 0))
         return -1;
+    if (space_day_keep(s, err) < 0)
+        return -1;
     return db_commit(s, err);
 }
 

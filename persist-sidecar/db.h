@@ -18,6 +18,11 @@ enum sql_id {
 };
 
 #define STORE_HOUR_SLOTS 60
+#define STORE_DAY_SLOTS  24
+
+struct store_written { /* in one hour of the wall clock */
+    uint64_t hour, bytes;
+};
 
 struct store {
     sqlite3 *db;
@@ -46,6 +51,9 @@ struct store {
 
     uint64_t hour[STORE_HOUR_SLOTS]; /* bytes written, by minute */
     uint64_t hour_minute, hour_seen;
+    struct store_written day[STORE_DAY_SLOTS]; /* by hour; survives the process */
+    uint64_t day_seen;
+    bool budget_told;
 
     bool scrubbing;              /* a pass is under way */
     int64_t scrub_at, scrub_end; /* its next block and its last */
@@ -118,8 +126,14 @@ uint64_t space_file(struct store *s);
 int space_reserve(struct store *s, uint64_t bytes, struct vt_err *err);
 void space_ballast_make(struct store *s);
 bool space_ballast_drop(struct store *s); /* true: there was one */
-/* Bytes written in the last hour. */
+/* Bytes written in the last hour, in the last 24 hours. */
 uint64_t space_hour(struct store *s);
+uint64_t space_day(struct store *s);
+/* What the database remembers of the day's writing, at open; and puts into it, with the transaction that is open. */
+void space_day_load(struct store *s);
+int space_day_keep(struct store *s, struct vt_err *err);
+/* May a save that nobody ordered be written now? head_age: of the slot's checkpoint, UINT64_MAX without one. VT_E_BUSY. */
+int space_budget(struct store *s, uint64_t head_age_us, struct vt_err *err);
 
 /* Piece `piece` of block `id` read into dst. name: what the block must be called, NULL = whatever. 0, or -1 with VT_E_CORRUPT (bytes or
  * structure) or another code. sum: the stored checksum, verified. */

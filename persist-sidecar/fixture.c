@@ -62,6 +62,7 @@ void fix_init(struct fix *f, bool sim)
                                .quota = (uint64_t)1 << 40,
                                .txn_bytes = 64u << 20,
                                .hour_bytes = (uint64_t)1 << 40,
+                               .day_bytes = (uint64_t)1 << 40,
                                .clock = &f->clock,
                                .bare = sim,
                                .base = sim ? sim_vfs(f->sim) : NULL,

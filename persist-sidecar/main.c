@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #define SEND_AGAIN_US VT_MS(10)
+#define NOTE_EVERY_US VT_SEC(60)
 #define PENDING_MAX   4096 /* answers that one engine may leave unread before its link is given up */
 
 struct pending { /* a frame that found its link's queue full */
@@ -41,7 +42,7 @@ struct app {
     struct conn *conns;
     sd_event_source *news, *second, *again;
     bool ready, stopping;
-    uint64_t rebuilt;
+    uint64_t noted_us[STORE_EV_BUDGET + 1]; /* by event of the store */
     char dir[4096];
 };
 
@@ -122,11 +123,11 @@ static void put_setting(struct app *a, struct vt_enc *e, enum vt_config_key k)
 
 static void send_ready(struct app *a)
 {
-    static const enum vt_config_key keys[] = {/* ascending by name, as maps are */
-                                              VT_CFG_PATHS_STATE_DIR,        VT_CFG_STORE_BALLAST_MIB,
-                                              VT_CFG_STORE_CK_IDLE_MS,       VT_CFG_STORE_CKPT_TXN_MIB,
-                                              VT_CFG_STORE_MAX_MIB_PER_HOUR, VT_CFG_STORE_MIN_FREE_MIB,
-                                              VT_CFG_STORE_QUOTA_MIB,        VT_CFG_STORE_UNSAFE_FS};
+    static const enum vt_config_key keys[] = {
+        /* ascending by name, as maps are */
+        VT_CFG_PATHS_STATE_DIR,    VT_CFG_STORE_BALLAST_MIB,     VT_CFG_STORE_CK_IDLE_MS,
+        VT_CFG_STORE_CKPT_TXN_MIB, VT_CFG_STORE_MAX_MIB_PER_DAY, VT_CFG_STORE_MAX_MIB_PER_HOUR,
+        VT_CFG_STORE_MIN_FREE_MIB, VT_CFG_STORE_QUOTA_MIB,       VT_CFG_STORE_UNSAFE_FS};
     unsigned n = sizeof keys / sizeof *keys;
     struct vt_enc *e = vt_child_begin(a->child, VT_F_READY, 0);
     vt_enc_map(e, VT_READY_EFFECTIVE, n);
@@ -146,12 +147,30 @@ static int exit_of(const struct vt_err *err)
     }
 }
 
+/* To the list of events; what comes again and again, as damaged blocks do, is in the log. */
+static void note(struct app *a, unsigned ev, const char *text)
+{
+    static const char *const names[] = {
+        [STORE_EV_REBUILT] = "store_rebuilt", [STORE_EV_UNCLEAN] = "unclean_stop",
+        [STORE_EV_DISK_FULL] = "disk_full",   [STORE_EV_BAD_BLOCK] = "bad_block",
+        [STORE_EV_QUOTA] = "quota",           [STORE_EV_BUDGET] = "write_budget"};
+    char cut[128];
+    uint64_t now = vt_mono(&a->clock);
+    if (ev >= sizeof names / sizeof names[0] ||
+        (a->noted_us[ev] != 0 && now - a->noted_us[ev] < NOTE_EVERY_US))
+        return;
+    a->noted_us[ev] = now;
+    snprintf(cut, sizeof cut, "%.127s", text);
+    vt_child_note(a->child, VT_NOTE_STORE, names[ev], cut);
+}
+
 static void take_news(struct app *a, struct worker_out *o)
 {
     struct conn *c;
     switch (o->what) {
     case WORKER_OPENED: send_ready(a); break;
     case WORKER_FRAME: send_frame(a, o); return; /* owns it now */
+    case WORKER_EVENT: note(a, (unsigned)o->err.code, o->err.text); break;
     case WORKER_FAIL:
         if ((c = conn_of(a, o->link)) != NULL)
             vt_link_fail(c->link, &o->err);
@@ -174,6 +193,11 @@ static int on_news(sd_event_source *src, int fd, uint32_t revents, void *arg)
 }
 
 /* ---- telemetry ---- */
+
+static uint64_t mib(const struct vt_config *cfg, enum vt_config_key k)
+{
+    return (uint64_t)vt_config_int(cfg, k) << 20;
+}
 
 static void put_count(struct vt_enc *e, enum vt_series id, uint64_t v)
 {
@@ -204,20 +228,23 @@ static void send_telemetry(struct app *a)
     struct vt_enc *e = vt_child_begin(a->child, VT_F_T_STORE, 0);
     vt_enc_str(e, VT_T_STORE_CHILD, a->args.name);
     vt_enc_u64(e, VT_T_STORE_GEN, a->args.gen);
-    vt_enc_map(e, VT_T_STORE_COUNTERS, 5);
+    vt_enc_map(e, VT_T_STORE_COUNTERS, 7);
     put_count(e, VT_SERIES_STORE_COMMITS, f.saves);
     put_count(e, VT_SERIES_STORE_WRITTEN, atomic_load_explicit(&io->bytes_written, memory_order_relaxed));
-    put_count(e, VT_SERIES_STORE_REFUSED,
-              f.refused_clobber + f.refused_full + f.refused_quota + f.refused_budget);
+    put_count(e, VT_SERIES_STORE_REFUSED, f.refused_clobber + f.refused_full + f.refused_quota + f.put_off);
     put_count(e, VT_SERIES_STORE_BAD_BLOCKS, f.bad_found);
     put_count(e, VT_SERIES_STORE_COLLECTED, f.collected);
-    vt_enc_map(e, VT_T_STORE_GAUGES, 6);
+    put_count(e, VT_SERIES_STORE_PUT_OFF, f.put_off);
+    put_count(e, VT_SERIES_STORE_SCRUBBED, f.scrubbed_bytes);
+    vt_enc_map(e, VT_T_STORE_GAUGES, 8);
     put_gauge(e, VT_SERIES_STORE_BYTES, (double)f.bytes);
     put_gauge(e, VT_SERIES_STORE_FREE, (double)f.fs_avail);
     put_gauge(e, VT_SERIES_STORE_HEADS, (double)f.heads);
     put_gauge(e, VT_SERIES_STORE_COMMIT_AGE, (double)age / 1e6);
     put_gauge(e, VT_SERIES_STORE_QUEUE, (double)p.queued);
     put_gauge(e, VT_SERIES_STORE_SLOW, is_slow(&p, vt_mono(&a->clock)));
+    put_gauge(e, VT_SERIES_STORE_DAY, (double)f.day_bytes);
+    put_gauge(e, VT_SERIES_STORE_DAY_BUDGET, (double)mib(a->cfg, VT_CFG_STORE_MAX_MIB_PER_DAY));
     vt_child_send(a->child);
 }
 
@@ -357,11 +384,6 @@ static void on_lifeline(void *arg, const struct vt_frame *f)
 
 /* ---- start ---- */
 
-static uint64_t mib(const struct vt_config *cfg, enum vt_config_key k)
-{
-    return (uint64_t)vt_config_int(cfg, k) << 20;
-}
-
 static struct serve_opts options(struct app *a)
 {
     const struct vt_config *cfg = a->cfg;
@@ -370,6 +392,7 @@ static struct serve_opts options(struct app *a)
                                          .min_free = mib(cfg, VT_CFG_STORE_MIN_FREE_MIB),
                                          .txn_bytes = mib(cfg, VT_CFG_STORE_CKPT_TXN_MIB),
                                          .hour_bytes = mib(cfg, VT_CFG_STORE_MAX_MIB_PER_HOUR),
+                                         .day_bytes = mib(cfg, VT_CFG_STORE_MAX_MIB_PER_DAY),
                                          .ballast = mib(cfg, VT_CFG_STORE_BALLAST_MIB),
                                          .unsafe_fs = vt_config_bool(cfg, VT_CFG_STORE_UNSAFE_FS),
                                          .clock = &a->clock,
@@ -430,6 +453,7 @@ static int open_by_hand(const char *dir, struct store **s, struct vt_err *err)
                            .quota = UINT64_MAX,
                            .txn_bytes = 64u << 20,
                            .hour_bytes = UINT64_MAX,
+                           .day_bytes = UINT64_MAX,
                            .unsafe_fs = true,
                            .inspect = true,
                            .clock = &clock};

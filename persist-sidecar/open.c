@@ -350,6 +350,7 @@ int store_open(struct store **out, const struct store_opts *o, struct vt_err *er
     }
     s->idle_us = s->collect_us = vt_mono(o->clock);
     s->hour_seen = atomic_load_explicit(&store_vfs_io(s->vfs)->bytes_written, memory_order_relaxed);
+    space_day_load(s);
     space_ballast_make(s);
     *out = s;
     return 0;
@@ -420,6 +421,7 @@ void store_facts(struct store *s, struct store_facts *out)
     *out = s->f;
     space_avail(s, &out->fs_avail, &out->fs_total, NULL);
     out->hour_bytes = space_hour(s);
+    out->day_bytes = space_day(s);
     out->scrub_left =
         s->scrubbing && s->scrub_at <= s->scrub_end ? (uint64_t)(s->scrub_end - s->scrub_at + 1) : 0;
     out->full = s->full;

@@ -92,6 +92,8 @@ bool proc_wait(struct proc *x, uint8_t type, struct vt_frame *f, int ms)
         if ((x->frame = receive(x->life, &x->len, 50)) == NULL)
             continue;
         check(vt_frame_open(f, x->frame, x->len, 1 << 20, &err), &err);
+        if (f->type == VT_F_NOTE && vt_frame_u64(f, VT_NOTE_EVENT, 0) == VT_NOTE_STORE)
+            vt_obj_str(&vt_frame_map(f, VT_NOTE_FIELDS)->ptr[0].val, x->noted, sizeof x->noted);
         if (f->type == type)
             return true;
         vt_frame_close(f);

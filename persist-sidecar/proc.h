@@ -17,6 +17,7 @@ struct proc {
     uint32_t serial;
     uint8_t *frame; /* the last lifeline frame that was waited for */
     size_t len;
+    char noted[200]; /* what the last NOTE about the store said */
 };
 
 void proc_init(struct proc *x);

@@ -62,6 +62,7 @@ static int copy_in(struct save *sv, const struct save_begin *b)
     sv->kv_bytes = b->kv_bytes;
     sv->rec_bytes = b->rec_bytes;
     sv->reason = b->reason;
+    sv->ordered = b->ordered;
     sv->sampler_len = b->sampler_len;
     sv->layout_len = b->layout_len;
     memcpy(sv->fp, b->layout_fp, 32);
@@ -209,6 +210,7 @@ static int find_head(struct save *sv, uint64_t base_gen, struct vt_err *err)
     sv->same = seal != NULL && sqlite3_column_bytes(st, 0) == 32 && memcmp(seal, sv->seal, 32) == 0 &&
                (uint64_t)sv->n_names * sv->block_tokens <= nkv && new_rec <= rec_pos;
     uint64_t ntok = (uint64_t)sqlite3_column_int64(st, 1);
+    sv->cur_us = (uint64_t)sqlite3_column_int64(st, 4);
     sqlite3_reset(st);
     if (compare_items(sv, err) < 0)
         return -1;
@@ -239,13 +241,13 @@ static int find_missing(struct save *sv, uint64_t *bytes, struct vt_err *err)
     return 0;
 }
 
+/* A reset is as often as clients begin anew, so it waits like an autosave; what the slot's head holds stays meanwhile. */
 static int check_budget(struct save *sv, struct vt_err *err)
 {
-    struct store *s = sv->s;
-    if (sv->reason != CKPT_AUTOSAVE || space_hour(s) < s->o.hour_bytes)
+    uint64_t now = vt_wall(sv->s->o.clock), since = sv->cur_us;
+    if (sv->ordered || (sv->reason != CKPT_AUTOSAVE && sv->reason != CKPT_RESET))
         return 0;
-    s->f.refused_budget++;
-    return vt_fail(err, VT_E_BUSY, "autosave has written store.max_mib_per_hour; it goes on later");
+    return space_budget(sv->s, since == 0 || since > now ? UINT64_MAX : now - since, err);
 }
 
 static int make_room(struct save *sv, uint64_t bytes, struct vt_err *err)

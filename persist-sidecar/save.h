@@ -23,8 +23,8 @@ struct save {
     uint64_t kv_bytes, rec_bytes;
     enum ckpt_reason reason;
     uint8_t fp[32], salt[32], private_salt[32], seal[32], root[32];
-    bool has_private, same; /* same: the head holds all this already */
-    bool extends;           /* the items go on where the head's end */
+    bool has_private, ordered, same; /* same: the head holds all this already */
+    bool extends;                    /* the items go on where the head's end */
     uint32_t *items;
     uint8_t *names, *sampler, *layout;
     size_t sampler_len, layout_len;
@@ -32,6 +32,7 @@ struct save {
     struct save_unit *units; /* n_names blocks, then n_rec snapshots */
     uint32_t n_pinned;
     int64_t layout_id, cur, prev, rich, gen; /* as of begin; 0: no head */
+    uint64_t cur_us;                         /* when it was made */
     uint64_t t0_us, written0, txn_payload;
 
     /* the block on its way */

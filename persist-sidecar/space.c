@@ -1,4 +1,4 @@
-/* Space: filesystem checks at start, quota, free space, the ballast, and the hourly write budget. */
+/* Space: filesystem checks at start, quota, free space, the ballast, and what may be written in an hour and a day. */
 #include "db.h"
 #include "schema.h"
 
@@ -209,4 +209,95 @@ uint64_t space_hour(struct store *s)
     for (int i = 0; i < STORE_HOUR_SLOTS; i++)
         sum += s->hour[i];
     return sum;
+}
+
+/* ---- a day ----
+ * The day is counted in hours of the wall clock and outlives the process, for it is the device that wears out. A row of `mark` a
+ * slot: the hour above the KiB written in it. */
+
+#define KIB_BITS 36
+#define KIB_MASK (((uint64_t)1 << KIB_BITS) - 1)
+#define HOUR     VT_SEC(3600)
+/* Beyond half of a day's budget a checkpoint has to be that old before it is replaced; the last tenth is for what is ordered. */
+#define WARY_AGE VT_SEC(300)
+
+static void slot_name(uint64_t hour, char out[16])
+{
+    snprintf(out, 16, "written.%02u", (unsigned)(hour % STORE_DAY_SLOTS));
+}
+
+static struct store_written *this_hour(struct store *s)
+{
+    uint64_t hour = vt_wall(s->o.clock) / HOUR;
+    struct store_written *w = &s->day[hour % STORE_DAY_SLOTS];
+    if (w->hour != hour)
+        *w = (struct store_written){.hour = hour};
+    uint64_t now = atomic_load_explicit(&store_vfs_io(s->vfs)->bytes_written, memory_order_relaxed);
+    w->bytes += now - s->day_seen;
+    s->day_seen = now;
+    return w;
+}
+
+uint64_t space_day(struct store *s)
+{
+    uint64_t hour = this_hour(s)->hour, sum = 0;
+    for (int i = 0; i < STORE_DAY_SLOTS; i++) {
+        const struct store_written *w = &s->day[i];
+        /* What claims to be of the future is of a clock that was wrong. */
+        if (w->hour <= hour && hour - w->hour < STORE_DAY_SLOTS)
+            sum += w->bytes;
+    }
+    return sum;
+}
+
+void space_day_load(struct store *s)
+{
+    char name[16];
+    s->day_seen = atomic_load_explicit(&store_vfs_io(s->vfs)->bytes_written, memory_order_relaxed);
+    for (uint64_t i = 0; i < STORE_DAY_SLOTS; i++) {
+        slot_name(i, name);
+        int64_t v = db_mark_get(s, name);
+        s->day[i] = (struct store_written){0};
+        if (v > 0 && ((uint64_t)v >> KIB_BITS) % STORE_DAY_SLOTS == i)
+            s->day[i] = (struct store_written){(uint64_t)v >> KIB_BITS, ((uint64_t)v & KIB_MASK) << 10};
+    }
+}
+
+int space_day_keep(struct store *s, struct vt_err *err)
+{
+    char name[16];
+    const struct store_written *w = this_hour(s);
+    uint64_t kib = w->bytes >> 10;
+    slot_name(w->hour, name);
+    return db_mark_set(s, name, (int64_t)(w->hour << KIB_BITS | (kib < KIB_MASK ? kib : KIB_MASK)), err);
+}
+
+static int put_off(struct store *s, struct vt_err *err, const char *text)
+{
+    s->f.put_off++;
+    return vt_fail(err, VT_E_BUSY, "%s", text);
+}
+
+int space_budget(struct store *s, uint64_t head_age_us, struct vt_err *err)
+{
+    uint64_t day = space_day(s), budget = s->o.day_bytes;
+    if (space_hour(s) >= s->o.hour_bytes)
+        return put_off(s, err, "autosave has written store.max_mib_per_hour; it goes on later");
+    if (day < budget / 2) {
+        s->budget_told = false;
+        return 0;
+    }
+    if (day >= budget - budget / 10) {
+        if (!s->budget_told)
+            db_event(
+                s, STORE_EV_BUDGET,
+                "%llu MiB were written in 24 hours, store.max_mib_per_day is %llu: checkpoints wait, but "
+                "for drains and orders",
+                (unsigned long long)(day >> 20), (unsigned long long)(budget >> 20));
+        s->budget_told = true;
+        return put_off(s, err, "store.max_mib_per_day is nearly written; autosave goes on later");
+    }
+    if (head_age_us < WARY_AGE)
+        return put_off(s, err, "half of store.max_mib_per_day is written; autosave slows");
+    return 0;
 }

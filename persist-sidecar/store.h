@@ -32,11 +32,12 @@ enum store_event {
     STORE_EV_DISK_FULL, /* once until a save succeeds again */
     STORE_EV_BAD_BLOCK, /* a block's bytes did not match its checksum */
     STORE_EV_QUOTA,     /* a save was refused for the quota */
+    STORE_EV_BUDGET,    /* a day's writing is nearly used up; once until half of it is free again */
 };
 
 struct store_opts {
     const char *dir; /* state directory; must exist or be creatable, 0700 */
-    uint64_t quota, min_free, txn_bytes, hour_bytes, ballast; /* bytes */
+    uint64_t quota, min_free, txn_bytes, hour_bytes, day_bytes, ballast; /* bytes */
     bool unsafe_fs;
     bool condemned; /* move whatever is there aside first: SQLite found damage in it */
     const struct vt_clock *clock;
@@ -71,12 +72,13 @@ struct store_facts {
     uint64_t file_bytes; /* the file */
     uint64_t fs_avail, fs_total;
     uint64_t heads, blocks, bad;
-    uint64_t hour_bytes;                     /* written in the last hour */
+    uint64_t hour_bytes, day_bytes;          /* written in the last hour, in the last 24 */
     uint64_t last_commit_us;                 /* wall clock, 0 = none */
     uint64_t scrub_left;                     /* blocks still to be verified */
     uint64_t bad_found, collected, scrubbed; /* blocks, since the process began */
     uint64_t scrubbed_bytes;
-    uint64_t refused_clobber, refused_full, refused_quota, refused_budget, saves, restores;
+    uint64_t refused_clobber, refused_full, refused_quota, saves, restores;
+    uint64_t put_off; /* saves that nobody ordered, for the budget of an hour or a day */
     bool full;
 };
 void store_facts(struct store *s, struct store_facts *out);
@@ -112,6 +114,7 @@ struct save_begin {
     const struct store_rec *rec;
     uint32_t n_rec;
     enum ckpt_reason reason;
+    bool ordered; /* by somebody, as drains are: no budget holds it up */
     const uint8_t *sampler;
     size_t sampler_len;
     const uint8_t *private_salt; /* NULL or 32 bytes */

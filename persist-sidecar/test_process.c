@@ -107,6 +107,24 @@ static void sigterm_is_a_note(void **state)
     proc_fini(&x);
 }
 
+/* What the store finds is told to vitriold, whose list of events an operator reads. */
+static void damage_is_told(void **state)
+{
+    struct proc x;
+    char path[128];
+    proc_init(&x);
+    snprintf(path, sizeof path, "%s/store.db", x.state);
+    FILE *db = fopen(path, "w");
+    for (int i = 0; i < 4096; i++)
+        fputs("this is no database\n", db);
+    fclose(db);
+    started(&x);
+    assert_non_null(strstr(x.noted, "moved aside"));
+    struct talk t = talk_of(3, 640);
+    assert_int_equal(puppet_save(&x.p, &t, NULL), 0);
+    proc_fini(&x);
+}
+
 static void vanished_engine(void **state)
 {
     struct proc x;
@@ -180,7 +198,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(saves_and_stops),    cmocka_unit_test(telemetry_and_beats),
         cmocka_unit_test(sigterm_is_a_note),  cmocka_unit_test(vanished_engine),
         cmocka_unit_test(orphan_ends),        cmocka_unit_test(bad_setting),
-        cmocka_unit_test(unusable_state_dir),
+        cmocka_unit_test(unusable_state_dir), cmocka_unit_test(damage_is_told),
     };
     signal(SIGPIPE, SIG_IGN);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -300,6 +300,133 @@ static void write_budget(void **state)
     fix_fini(&f);
 }
 
+/* A save of `blocks` new blocks of 64 KiB onto the conversation; 0 or its refusal. */
+static int grown(struct fix *f, struct talk *t, uint32_t blocks)
+{
+    struct talk more = *t;
+    struct vt_err err;
+    more.n_items += 64 * blocks;
+    if (fix_save(f, &more, NULL, NULL, &err) < 0)
+        return err.code;
+    *t = more;
+    return 0;
+}
+
+static void later(struct fix *f, uint64_t s)
+{
+    f->time.mono += VT_SEC(s);
+    f->time.wall += VT_SEC(s);
+}
+
+static uint64_t written_today(struct fix *f)
+{
+    struct store_facts now;
+    store_facts(f->s, &now);
+    return now.day_bytes;
+}
+
+/* From half of a day's budget on a checkpoint has to be five minutes old to be replaced; the last tenth is for what is
+ * ordered. The last checkpoint stays whole throughout, and drains are never held up. */
+static void day_budget(void **state)
+{
+    struct fix f;
+    uint32_t kv;
+    fix_init(&f, true);
+    f.o.day_bytes = 20 << 20;
+    opened(&f);
+    struct talk t = talk_of(31, 0);
+    while (written_today(&f) < (10 << 20))
+        assert_int_equal(grown(&f, &t, 8), 0);
+    assert_int_equal(grown(&f, &t, 8), VT_E_BUSY);
+    later(&f, 299);
+    assert_int_equal(grown(&f, &t, 8), VT_E_BUSY);
+    later(&f, 1);
+    assert_int_equal(grown(&f, &t, 8), 0);
+    struct talk fresh = talk_of(32, 0); /* a slot without a checkpoint is worth one */
+    fresh.slot = 1;
+    assert_int_equal(grown(&f, &fresh, 8), 0);
+    assert_int_equal(f.events[STORE_EV_BUDGET], 0);
+    while (written_today(&f) < (18 << 20)) {
+        later(&f, 300);
+        assert_int_equal(grown(&f, &t, 8), 0);
+    }
+    later(&f, 3600);
+    for (int i = 0; i < 3; i++)
+        assert_int_equal(grown(&f, &t, 8), VT_E_BUSY);
+    assert_int_equal(f.events[STORE_EV_BUDGET], 1); /* once, not per try */
+    struct talk other = talk_of(33, 64 * 4);        /* clients that begin anew do not go round it */
+    other.reason = CKPT_RESET;
+    assert_int_equal(refused(&f, &other), VT_E_BUSY);
+    assert_int_equal(restored(&f, &t, &kv), t.n_items);
+    t.reason = CKPT_DRAIN;
+    while (written_today(&f) < (21 << 20)) /* even beyond the whole */
+        assert_int_equal(grown(&f, &t, 8), 0);
+    assert_int_equal(restored(&f, &t, &kv), t.n_items);
+    struct store_facts now;
+    store_facts(f.s, &now);
+    assert_int_equal(now.put_off, 6);
+    later(&f, 25 * 3600);
+    assert_true(written_today(&f) < (1 << 20));
+    t.reason = CKPT_AUTOSAVE;
+    assert_int_equal(grown(&f, &t, 8), 0);
+    fix_fini(&f);
+}
+
+/* The device wears out whichever process writes: a day's sum is in the database. A clock that was set wrong costs no day. */
+static void day_survives_the_process(void **state)
+{
+    struct fix f;
+    fix_init(&f, true);
+    f.o.day_bytes = 8 << 20;
+    opened(&f);
+    struct talk t = talk_of(34, 0);
+    t.reason = CKPT_EXPLICIT;
+    while (written_today(&f) < (8 << 20))
+        assert_int_equal(grown(&f, &t, 8), 0);
+    uint64_t before = written_today(&f);
+    for (int clean = 1; clean >= 0; clean--) {
+        fix_close(&f, clean);
+        opened(&f);
+        assert_in_range(written_today(&f), before - (1 << 20), before + (1 << 20));
+        t.reason = CKPT_AUTOSAVE;
+        assert_int_equal(grown(&f, &t, 8), VT_E_BUSY);
+    }
+    later(&f, 12 * 3600);
+    fix_close(&f, true);
+    opened(&f);
+    assert_int_equal(grown(&f, &t, 8), VT_E_BUSY);
+    later(&f, 13 * 3600);
+    assert_int_equal(grown(&f, &t, 8), 0);
+    f.time.wall -= VT_SEC(40 * 3600);
+    assert_true(written_today(&f) < (1 << 20)); /* all of it is of the future now */
+    t.n_items += 64 * 8;
+    saved(&f, &t, NULL, NULL);
+    fix_fini(&f);
+}
+
+/* The marks of the day are rows like others, and a flipped bit in them must not stop saves for ever. */
+static void nonsense_in_the_day(void **state)
+{
+    static const int64_t values[] = {INT64_MAX, -1, 0, 1, INT64_MIN + 1};
+    for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
+        struct fix f;
+        char sql[120];
+        fix_init(&f, true);
+        opened(&f);
+        struct talk t = talk_of(35, 0);
+        assert_int_equal(grown(&f, &t, 8), 0);
+        for (int k = 0; k < 24; k++) {
+            snprintf(sql, sizeof sql, "INSERT OR REPLACE INTO mark(name,value) VALUES('written.%02d',%lld)",
+                     k, (long long)values[i]);
+            assert_int_equal(db_exec(f.s, sql, "nonsense", NULL), 0);
+        }
+        fix_close(&f, true);
+        opened(&f);
+        assert_int_equal(grown(&f, &t, 8), 0);
+        fix_fini(&f);
+    }
+}
+
 static void big_exports_are_split(void **state)
 {
     struct fix f;
@@ -487,6 +614,9 @@ int main(void)
         cmocka_unit_test(same_again_writes_nothing),
         cmocka_unit_test(idle_is_silent),
         cmocka_unit_test(write_budget),
+        cmocka_unit_test(day_budget),
+        cmocka_unit_test(day_survives_the_process),
+        cmocka_unit_test(nonsense_in_the_day),
         cmocka_unit_test(big_exports_are_split),
         cmocka_unit_test(unnamed_blocks_are_collected),
         cmocka_unit_test(reads_go_between_steps),

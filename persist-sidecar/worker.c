@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -76,6 +77,13 @@ static void tell(struct worker *w, enum worker_news what, uint32_t link, const u
     w->out_tail = &o->next;
     pthread_mutex_unlock(&w->lock);
     wake_main(w);
+}
+
+static void on_event(void *arg, enum store_event ev, const char *text)
+{
+    struct vt_err said = {.code = (int)ev};
+    snprintf(said.text, sizeof said.text, "%s", text);
+    tell(arg, WORKER_EVENT, 0, NULL, 0, &said);
 }
 
 struct worker_out *worker_take(struct worker *w)
@@ -300,6 +308,8 @@ int worker_start(struct worker **out, const struct serve_opts *o, struct vt_err 
     w->o = *o;
     w->o.store.io = &w->io;
     w->o.store.interrupt = &w->hurry;
+    w->o.store.event = on_event;
+    w->o.store.event_arg = w;
     w->in_tail = &w->in;
     w->out_tail = &w->out;
     w->fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

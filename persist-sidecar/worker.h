@@ -9,6 +9,7 @@ struct worker;
 enum worker_news {
     WORKER_OPENED,  /* the database can be used */
     WORKER_FRAME,   /* a frame to be sent on a link */
+    WORKER_EVENT,   /* err.text says what happened; err.code is its enum store_event */
     WORKER_FAIL,    /* a link whose peer broke the protocol */
     WORKER_BROKEN,  /* the database cannot be used; the thread has ended */
     WORKER_STOPPED, /* flushed, closed with the clean mark; the thread has ended */

@@ -79,16 +79,34 @@ static void order_done(struct child *c, const struct vt_frame *f)
         ops_order_done(c->sup, c, f);
 }
 
+/* What a child has to tell besides its state; the words are what an operator looks for. */
+static const char *note_name(uint64_t event, enum vt_level *level)
+{
+    static const struct {
+        const char *name;
+        enum vt_level level;
+    } names[] = {[VT_NOTE_SIGNAL] = {"signal from outside", VT_LOG_NOTICE},
+                 [VT_NOTE_RESTORE_USELESS] = {"restore_useless", VT_LOG_WARNING},
+                 [VT_NOTE_PEER_STUCK] = {"peer stuck", VT_LOG_WARNING},
+                 [VT_NOTE_RESTORE_POOR] = {"restores do not pay", VT_LOG_WARNING},
+                 [VT_NOTE_STORE] = {"store", VT_LOG_WARNING}};
+    bool known = event < sizeof names / sizeof names[0] && names[event].name != NULL;
+    *level = known ? names[event].level : VT_LOG_NOTICE;
+    return known ? names[event].name : "note";
+}
+
 static void note(struct child *c, const struct vt_frame *f)
 {
+    enum vt_level level;
+    uint64_t event = vt_frame_u64(f, VT_NOTE_EVENT, 0);
     const msgpack_object_map *m = vt_frame_map(f, VT_NOTE_FIELDS);
-    char key[64] = "", value[128] = "";
+    char key[64] = "", value[200] = "";
     if (m != NULL && m->size > 0) {
         vt_obj_str(&m->ptr[0].key, key, sizeof key);
         vt_obj_str(&m->ptr[0].val, value, sizeof value);
     }
-    event_text(c->sup, EVENT_NOTE, c, VT_LOG_NOTICE, "note %llu: %s=%s",
-               (unsigned long long)vt_frame_u64(f, VT_NOTE_EVENT, 0), key, value);
+    const char *name = note_name(event, &level);
+    event_text(c->sup, EVENT_NOTE, c, level, "%s: %s=%s", name, key, value);
 }
 
 /* The whole conversation of a welcomed child. */

@@ -64,6 +64,13 @@ def build(targets):
         raise Broken('does not build: ' + '\n'.join(out.splitlines()[-15:]))
 
 
+def programs():
+    """What tests in Python start: no suites of cmocka, no benchmarks."""
+    intro = json.loads(run(['meson', 'introspect', BUILD, '--targets'], 60)[1])
+    return [os.path.relpath(x['filename'][0], BUILD) for x in intro if x['type'] in ('executable', 'shared module')
+            and not x['name'].startswith(('test_', 'bench', 'fuzz'))]
+
+
 class Suite:
     """A suite of cmocka, by the path of its source."""
 
@@ -71,9 +78,10 @@ class Suite:
         self.path, self.function = test.split('::')
         noun = os.path.basename(self.path)[len('test_'):-len('.c')]
         intro = json.loads(run(['meson', 'introspect', BUILD, '--tests', '--targets'], 60)[1])
-        found = [t for t in intro['tests'] if t['name'].endswith('/' + noun) and
-                 any(s['sources'] == [os.path.join(SCRATCH, self.path)] for i in t['depends'] for x in intro['targets']
-                     if x['id'] == i for s in x['target_sources'] if s.get('sources'))]
+        source = os.path.join(SCRATCH, self.path)
+        made = {x['id'] for x in intro['targets'] for s in x['target_sources']
+                if source in map(os.path.normpath, s.get('sources', []))}
+        found = [t for t in intro['tests'] if t['name'].endswith('/' + noun) and made & set(t['depends'])]
         if not found:
             raise Broken('no test of meson is made from ' + self.path)
         self.name = found[0]['name']
@@ -100,7 +108,7 @@ class Pytest:
         self.test = test
 
     def run(self):
-        build([])
+        build(programs())
         rc, out = run([sys.executable, '-m', 'pytest', '-q', '-x', '-p', 'no:cacheprovider', self.test], 1800,
                       env=dict(os.environ, VTEST_BUILD=BUILD))
         if rc not in (0, 1, 124) or ' skipped' in out.splitlines()[-1]:

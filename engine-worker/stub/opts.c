@@ -65,9 +65,9 @@ static int flag_option(const char *key, struct stub_opts *o, struct worker_fault
         const char *key;
         bool *out;
     } list[] = {
-        {"hybrid", &o->hybrid},         {"oom-load", &o->oom_load},     {"fail-selftest", &o->fail_selftest},
-        {"flood-log", &o->flood_log},   {"grandchild", &o->grandchild}, {"ignore-term", &f->ignore_stop},
-        {"double-send", &f->send_twice}};
+        {"hybrid", &o->hybrid},          {"oom-load", &o->oom_load},     {"fail-selftest", &o->fail_selftest},
+        {"flood-log", &o->flood_log},    {"grandchild", &o->grandchild}, {"ignore-term", &f->ignore_stop},
+        {"double-send", &f->send_twice}, {"lose-state", &o->lose_state}};
     for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
         if (strcmp(key, list[i].key) != 0)
             continue;

@@ -217,7 +217,9 @@ static uint32_t reusable(const struct eng *e, const struct stub_slot *s, const c
 {
     uint32_t n = stub_prefix(e, s, tenant, ids, n_ids);
     if (n > 0 && n >= n_ids)
-        n = n_ids - 1;                         /* the last position has to be computed for its logits */
+        n = n_ids - 1; /* the last position has to be computed for its logits */
+    if (e->o.lose_state)
+        return 0;
     return e->o.hybrid ? n - n % ENG_PAGE : n; /* recurrent state exists at borders only */
 }
 

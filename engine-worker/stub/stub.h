@@ -27,6 +27,7 @@ struct stub_opts {
     char crash_on[65];        /* crash-on=HASH: first digits of the prompt's SHA-256 */
     int stall_load;           /* stall-load=PCT; -1: never */
     bool oom_load, fail_selftest, flood_log, grandchild;
+    bool lose_state; /* lose-state: nothing is ever reused, as if the state had not been stored */
 };
 
 /* Reads "key=value,key,…" into both; unknown keys are errors. */

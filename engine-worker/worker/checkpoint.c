@@ -412,8 +412,8 @@ void checkpoint_load_named(struct checkpoint *c, uint32_t slot, const char *tena
     queue_named(c, &op);
 }
 
-bool checkpoint_placed(struct checkpoint *c, uint32_t slot, const uint32_t *ids, size_t n_ids,
-                       uint32_t reused)
+bool checkpoint_placed(struct checkpoint *c, uint64_t handle, uint32_t slot, const uint32_t *ids,
+                       size_t n_ids, uint32_t reused)
 {
     struct slot_mark *m = &c->mark[slot % MAX_SLOTS];
     uint32_t same = 0, n = m->n_restored;
@@ -423,9 +423,15 @@ bool checkpoint_placed(struct checkpoint *c, uint32_t slot, const uint32_t *ids,
     m->restored = NULL;
     m->n_restored = 0;
     /* Only a request that goes on behind all of it must find all of it, but for a block; recurrent state is at its end. */
-    bool paid = n == 0 || same < n || n_ids <= n || reused + ENG_PAGE >= n;
-    c->stats.useless += !paid;
-    return paid;
+    bool paid = worth_followed(&c->worth, n, same, n_ids, reused, ENG_PAGE);
+    return fetch_used(c, handle, n_ids, reused) && paid;
+}
+
+bool checkpoint_turns_poor(struct checkpoint *c, double us_per_token, struct worth *out)
+{
+    bool poor = worth_turns_poor(&c->worth, us_per_token);
+    *out = c->worth;
+    return poor;
 }
 
 void checkpoint_erased(struct checkpoint *c, uint32_t slot)

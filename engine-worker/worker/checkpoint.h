@@ -7,6 +7,7 @@
 #include "ckpt.h"
 #include "compute.h"
 #include "link.h"
+#include "worth.h"
 
 struct checkpoint;
 
@@ -25,7 +26,7 @@ struct checkpoint_opts {
 struct checkpoint_stats {
     uint64_t fetches, fetched_tokens,
         fetches_late; /* prefixes asked for, tokens that came, answers that did not */
-    uint64_t saves, skipped, refused, bytes, restored_tokens, restore_us, useless;
+    uint64_t saves, skipped, refused, bytes, restored_tokens, restore_us;
     double age_s; /* of the oldest change that no checkpoint holds */
 };
 
@@ -69,9 +70,12 @@ bool checkpoint_may_fetch(const struct checkpoint *c);
 /* False: not worth it, or no room; then nothing is called. */
 bool checkpoint_fetch(struct checkpoint *c, uint64_t handle, const struct eng_request *q, uint32_t resident);
 void checkpoint_fetch_cancel(struct checkpoint *c, uint64_t handle);
-/* A request was placed. False: it continues what was restored into that slot, and yet reused nothing worth a restore. */
-bool checkpoint_placed(struct checkpoint *c, uint32_t slot, const uint32_t *ids, size_t n_ids,
-                       uint32_t reused);
+/* A request was placed. False: it continues what was restored into that slot, or for it, and yet reused nothing worth a
+ * restore. */
+bool checkpoint_placed(struct checkpoint *c, uint64_t handle, uint32_t slot, const uint32_t *ids,
+                       size_t n_ids, uint32_t reused);
+/* Do restores pay, at what it takes to evaluate a token? True: no longer, as of now. */
+bool checkpoint_turns_poor(struct checkpoint *c, double us_per_token, struct worth *out);
 /* A client emptied the slot: its next, shorter save may replace the head. */
 void checkpoint_erased(struct checkpoint *c, uint32_t slot);
 

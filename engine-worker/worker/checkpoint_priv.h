@@ -4,6 +4,7 @@
 
 #include "checkpoint.h"
 #include "ring.h"
+#include "worth.h"
 
 #define MAX_SLOTS      256
 #define SALTS          64
@@ -22,10 +23,10 @@ struct slot_mark {
     uint64_t changed_at; /* 0: nothing unsaved */
     uint32_t *restored;  /* items that came from the store, until the first request has shown their worth */
     uint32_t n_restored;
-    uint32_t prompt; /* tokens of the last prompt that ran in the slot */
-    char tenant[65]; /* of the last checkpoint */
-    bool erased;
-    bool forgotten; /* the store was told to; what is in the slot counts as new once it changes */
+    uint32_t prompt;      /* tokens of the last prompt that ran in the slot */
+    char tenant[65];      /* of the last checkpoint */
+    bool erased, put_off; /* put_off: the last try was */
+    bool forgotten;       /* the store was told to; what is in the slot counts as new once it changes */
 };
 
 struct salt {
@@ -101,6 +102,12 @@ struct fetch {
     uint32_t *ids, n_ids, resident; /* whole blocks; owned */
 };
 
+/* A prompt's blocks that came, and whose request has not been placed yet. */
+struct arrived {
+    uint64_t handle;
+    uint32_t from, to; /* tokens */
+};
+
 /* What a slot file does not hold as blocks is evaluated: its tail, and of a model with state what lies behind the newest
  * snapshot. Of a damaged one only what is not more than that. */
 #define FILL_MAX ((REC_EVERY + 1) * ENG_PAGE - 1)
@@ -134,6 +141,9 @@ struct checkpoint {
     struct filling filling[NAMED_MAX];
     struct fetch fetch[FETCH_MAX];
     unsigned n_fetch;
+    struct arrived arrived[FETCH_MAX]; /* the oldest gives way: of a request that never was placed */
+    unsigned next_arrived;
+    struct worth worth;
     uint64_t heard; /* when the store said something last */
     bool silent;    /* it let a prompt wait for nothing */
     bool kick;      /* an operation has ended: look for the next one */
@@ -188,6 +198,9 @@ void fetch_end_all(struct checkpoint *c);
 /* The time of a prompt is over. */
 void fetch_late(struct checkpoint *c);
 void fetch_told(struct checkpoint *c, uint64_t handle);
+void fetch_arrived(struct checkpoint *c, uint64_t handle, uint32_t from, uint32_t to);
+/* The request of that handle was placed and reuses so many of its n_ids tokens; false: the blocks came for nothing. */
+bool fetch_used(struct checkpoint *c, uint64_t handle, size_t n_ids, uint32_t reused);
 
 /* fill.c */
 /* The items of the load that is about to end are being evaluated in its slot: that ends later, and then tells its caller. */

@@ -43,6 +43,25 @@ void fetch_told(struct checkpoint *c, uint64_t handle)
         c->o.fetched(c->o.arg, handle);
 }
 
+void fetch_arrived(struct checkpoint *c, uint64_t handle, uint32_t from, uint32_t to)
+{
+    c->arrived[c->next_arrived++ % FETCH_MAX] = (struct arrived){.handle = handle, .from = from, .to = to};
+}
+
+bool fetch_used(struct checkpoint *c, uint64_t handle, size_t n_ids, uint32_t reused)
+{
+    for (unsigned i = 0; i < FETCH_MAX; i++) {
+        struct arrived a = c->arrived[i];
+        if (a.to == 0 || a.handle != handle)
+            continue;
+        c->arrived[i].to = 0;
+        /* Both counted from where the store's blocks begin, for what was here before owes it nothing. */
+        return worth_followed(&c->worth, a.to - a.from, a.to - a.from, n_ids - a.from,
+                              reused > a.from ? reused - a.from : 0, ENG_PAGE);
+    }
+    return true;
+}
+
 static void go_without(struct checkpoint *c, unsigned i)
 {
     struct fetch f = take(c, i);

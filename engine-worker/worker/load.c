@@ -414,10 +414,14 @@ static void published(struct checkpoint *c, struct event *ev)
     l->result.tokens += ev->n;
     l->result.bytes += l->all_items * sizeof *l->items + blocks * ck_facts(c)->block_bytes +
                        (l->rec_ok ? ck_facts(c)->rec_bytes : 0);
-    if (l->prefix)
-        c->stats.fetched_tokens += ev->n > l->resident ? ev->n - l->resident : 0;
-    else
+    uint32_t come = l->prefix && ev->n <= l->resident ? 0 : l->prefix ? ev->n - l->resident : ev->n;
+    worth_restored(&c->worth, come, vt_mono(c->o.clock) - l->op_started);
+    if (!l->prefix) {
         mark_restored(c, ev->n);
+    } else if (come > 0) {
+        c->stats.fetched_tokens += come;
+        fetch_arrived(c, l->handle, l->resident, ev->n);
+    }
     if (ev->a != 0)
         fill_start(c);
     slot_over(c, NULL);

@@ -180,10 +180,25 @@ static void rates(struct worker *w, const struct eng_counters *now)
     w->then_at = t;
 }
 
+/* Restores that take longer than what they spare are told once, and again when that was better in between. */
+static void judge_restores(struct worker *w, const struct eng_counters *c, struct worth *worth)
+{
+    char text[120];
+    double us = c->prompt_tokens > 0 ? (double)c->prompt_us / (double)c->prompt_tokens : 0;
+    if (!checkpoint_turns_poor(w->checkpoint, us, worth))
+        return;
+    snprintf(text, sizeof text, "%llu of %llu tokens reused, %.3f s spent",
+             (unsigned long long)worth->recent.reused, (unsigned long long)worth->recent.offered,
+             (double)worth->recent.spent_us / 1e6);
+    vt_log(w->log, VT_LOG_WARNING, "restores take longer than they spare: %s", text);
+    vt_child_note(w->child, VT_NOTE_RESTORE_POOR, "restores", text);
+}
+
 void report_counters(struct worker *w)
 {
     struct compute_status *s = malloc(sizeof *s);
     struct checkpoint_stats ck;
+    struct worth worth;
     if (s == NULL)
         return;
     const struct eng_facts *f = compute_facts(w->compute);
@@ -191,6 +206,7 @@ void report_counters(struct worker *w)
     checkpoint_stats(w->checkpoint, &ck);
     const struct eng_counters *c = &s->counters;
     rates(w, c);
+    judge_restores(w, c, &worth);
     const struct {
         unsigned num;
         uint64_t v;
@@ -208,10 +224,13 @@ void report_counters(struct worker *w)
                    {VT_SERIES_CKPT_SKIPPED, ck.skipped},
                    {VT_SERIES_CKPT_REFUSED, ck.refused},
                    {VT_SERIES_CKPT_BYTES, ck.bytes},
-                   {VT_SERIES_RESTORE_USELESS, ck.useless},
+                   {VT_SERIES_RESTORE_USELESS, worth.useless},
                    {VT_SERIES_PREFIX_ASKED, ck.fetches},
                    {VT_SERIES_PREFIX_TOKENS, ck.fetched_tokens},
-                   {VT_SERIES_PREFIX_LATE, ck.fetches_late}};
+                   {VT_SERIES_PREFIX_LATE, ck.fetches_late},
+                   {VT_SERIES_RESTORE_TOKENS, worth.total.restored},
+                   {VT_SERIES_RESTORE_REUSED, worth.total.reused},
+                   {VT_SERIES_RESTORE_SPENT, worth.total.spent_us}};
     double pool = f->pool_tokens > 0 ? (double)f->pool_tokens : 1;
     const struct {
         unsigned num;
@@ -229,7 +248,8 @@ void report_counters(struct worker *w)
         {VT_SERIES_HANDOFF, requests_unsent(w->requests)},
         {VT_SERIES_CKPT_AGE, ck.age_s},
         {VT_SERIES_RESTORE_US, (double)ck.restore_us / 1e6},
-        {VT_SERIES_RESTORED_TOKENS, (double)ck.restored_tokens}};
+        {VT_SERIES_RESTORED_TOKENS, (double)ck.restored_tokens},
+        {VT_SERIES_RESTORE_PAYS, !worth.poor}};
     struct vt_enc *e = vt_child_begin(w->child, VT_F_T_ENGINE, 0);
     vt_enc_str(e, VT_T_ENGINE_CHILD, w->args.name);
     vt_enc_u64(e, VT_T_ENGINE_GEN, w->args.gen);

@@ -295,7 +295,7 @@ void requests_event(struct requests *rs, struct event *ev)
             r->seed = ev->pos;
             r->owes_accepted = !r->told_accepted;
             if (ev->a == 0 && rs->o.placed != NULL)
-                rs->o.placed(rs->o.arg, ev->slot, r->submit.ids, r->submit.n_ids, ev->n);
+                rs->o.placed(rs->o.arg, ev->handle, ev->slot, r->submit.ids, r->submit.n_ids, ev->n);
             break;
         case EV_REFUSED: take_refused(rs, r, ev); break;
         case EV_PREFILL:

@@ -21,7 +21,8 @@ struct requests_opts {
     uint64_t credit_stall_us;
     bool send_twice; /* test: every TOKENS frame goes out twice */
     /* A request has got its slot at once and reuses that many tokens of it. */
-    void (*placed)(void *arg, uint32_t slot, const uint32_t *ids, size_t n_ids, uint32_t reused);
+    void (*placed)(void *arg, uint64_t handle, uint32_t slot, const uint32_t *ids, size_t n_ids,
+                   uint32_t reused);
     /* Prefixes that are kept elsewhere; may_fetch NULL: nowhere. may_fetch: is it worth to look what is here? fetch: begins to
      * bring more of q's prompt than `resident` tokens; true: requests_fetched will be called later,
      * unless fetch_cancel comes first. */

@@ -50,8 +50,11 @@ void save_fail(struct checkpoint *c, const struct vt_err *why)
     if (s->state == SAVE_IDLE)
         return;
     c->stats.refused++;
-    vt_log(c->o.log, VT_LOG_NOTICE, "slot %u is not saved: %s", s->slot, why->text);
     struct slot_mark *m = &c->mark[s->slot];
+    /* A store that is out of its budget says so for hours. */
+    vt_log(c->o.log, m->put_off ? VT_LOG_DEBUG : VT_LOG_NOTICE, "slot %u is not saved: %s", s->slot,
+           why->text);
+    m->put_off = why->code == VT_E_BUSY;
     /* A store that was made anew, or that has forgotten a tenant, has other salts and refuses the names of the old ones. */
     if (why->code == VT_E_PARAM || why->code == VT_E_CORRUPT)
         c->n_salts = 0;
@@ -162,7 +165,7 @@ static void mark_saved(struct checkpoint *c)
     m->rec = last_rec(s);
     m->items = s->x->n_items;
     m->changed_at = 0;
-    m->erased = m->forgotten = false;
+    m->erased = m->forgotten = m->put_off = false;
     memcpy(m->tenant, s->x->tenant, sizeof m->tenant);
     if (m->blocks > 0)
         memcpy(m->name, s->names + (m->blocks - 1) * (size_t)CKPT_NAME_LEN, CKPT_NAME_LEN);
@@ -198,6 +201,7 @@ static void begin(struct checkpoint *c)
     vt_enc_u64(e, VT_CK_BEGIN_BLOCK_TOKENS, ENG_PAGE);
     vt_enc_u64(e, VT_CK_BEGIN_BLOCK_BYTES, f->block_bytes);
     vt_enc_u64(e, VT_CK_BEGIN_REC_BYTES, f->rec_bytes);
+    vt_enc_u64(e, VT_CK_BEGIN_ORDERED, s->reason != CKPT_AUTOSAVE);
     s->state = SAVE_NEED;
     if (!ck_post(c))
         abort_op(c, VT_E_BUSY, "the store does not read");

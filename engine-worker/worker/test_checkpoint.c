@@ -1,6 +1,8 @@
 /* The store's side of the engine process: saves, restores, slot files, and a store that fails. */
 #include "test_rig.h"
 
+#include "series.h"
+
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -82,6 +84,62 @@ static void test_replaced_conversation(void **state)
     rig_done(&rig, 2, 2, 5);
     assert_true(wait_commits(commits + 1, 4000));
     assert_int_equal(rig.shelf->reason, CKPT_RESET);
+}
+
+static uint64_t counter(enum vt_series id)
+{
+    uint64_t v = UINT64_MAX;
+    for (int i = 0; i < 3; i++) { /* the newest; what came before is of an earlier second */
+        struct got *g = rig_wait(&rig, &rig.life, VT_F_T_ENGINE, 0, 3000);
+        assert_non_null(g);
+        v = vt_map_u64(vt_frame_map(&g->f, VT_T_ENGINE_COUNTERS), id, UINT64_MAX);
+        got_free(g);
+    }
+    return v;
+}
+
+static bool noted(unsigned event, int ms)
+{
+    for (uint64_t end = rig_ms() + (uint64_t)ms; rig_ms() < end;) {
+        struct got *g = rig_wait(&rig, &rig.life, VT_F_NOTE, 0, 50);
+        bool is = g != NULL && vt_frame_u64(&g->f, VT_NOTE_EVENT, 0) == event;
+        got_free(g);
+        if (is)
+            return true;
+    }
+    return false;
+}
+
+/* A restore whose state is lost on the way reports success; what the next request reuses tells. */
+static void test_restore_must_pay(void **state)
+{
+    (void)state;
+    static const char *const extra[] = {"rate=0,hybrid,prefill=200000",
+                                        "rate=0,hybrid,prefill=200000,lose-state"};
+    for (int lost = 0; lost < 2; lost++) {
+        struct ask a = {.id = 1, .seed = 5, .n_prompt = 1000, .first = 7, .max_new = 5, .slot = 1};
+        rig_up(&rig, extra[lost], true);
+        rig_submit(&rig, &a);
+        rig_accepted(&rig, 1, 0);
+        rig_tokens(&rig, 1, 5, 0, 5);
+        rig_done(&rig, 1, 2, 5);
+        assert_true(wait_commits(1, 4000));
+        rig_kill(&rig);
+        rig_up(&rig, extra[lost], true);
+        for (a.id = 2; a.id < 8; a.id++) {
+            rig_submit(&rig, &a);
+            assert_int_equal(rig_accepted(&rig, a.id, 0), lost ? 0 : 768);
+            rig_tokens(&rig, a.id, 5, 0, 5);
+            rig_done(&rig, a.id, 2, 5);
+        }
+        assert_int_equal(noted(VT_NOTE_RESTORE_USELESS, lost ? 1000 : 200), lost);
+        assert_int_equal(noted(VT_NOTE_RESTORE_POOR, lost ? 3000 : 200), lost);
+        uint64_t useless = counter(VT_SERIES_RESTORE_USELESS), reused = counter(VT_SERIES_RESTORE_REUSED);
+        assert_int_equal(reused, lost ? 0 : 768);
+        assert_true(lost ? useless >= 4 : useless == 0);
+        assert_true(counter(VT_SERIES_RESTORE_TOKENS) >= 768 && counter(VT_SERIES_RESTORE_SPENT) > 0);
+        rig_cleanup(&rig);
+    }
 }
 
 /* A save of what is stored already is left out, unless the store was told to forget it. */
@@ -423,6 +481,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_teardown(test_save_and_restore, down),
         cmocka_unit_test_teardown(test_replaced_conversation, down),
+        cmocka_unit_test_teardown(test_restore_must_pay, down),
         cmocka_unit_test_teardown(test_forgotten_tenant, down),
         cmocka_unit_test_teardown(test_damaged_piece_is_not_committed, down),
         cmocka_unit_test_teardown(test_store_comes_and_goes, down),

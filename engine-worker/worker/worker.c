@@ -14,6 +14,7 @@
 #define PHASE_US      VT_MS(100)
 #define STORE_WAIT_US VT_MS(1500)
 #define STUCK_US      VT_SEC(2)
+#define USELESS_EVERY VT_SEC(60) /* between notes of restores that were of no use */
 
 /* ---- end ---- */
 
@@ -99,15 +100,20 @@ static void start_restore(struct worker *w)
                        restored, w);
 }
 
-static void on_placed(void *arg, uint32_t slot, const uint32_t *ids, size_t n_ids, uint32_t reused)
+static void on_placed(void *arg, uint64_t handle, uint32_t slot, const uint32_t *ids, size_t n_ids,
+                      uint32_t reused)
 {
     struct worker *w = arg;
     char text[16];
-    if (checkpoint_placed(w->checkpoint, slot, ids, n_ids, reused))
+    if (checkpoint_placed(w->checkpoint, handle, slot, ids, n_ids, reused))
         return;
     snprintf(text, sizeof text, "%u", slot);
     vt_log(w->log, VT_LOG_WARNING,
-           "slot %u was restored, but a request that continues it reused %u tokens only", slot, reused);
+           "what was restored for slot %u was of no use: a request that continues it reused %u tokens only",
+           slot, reused);
+    if (w->useless_told != 0 && vt_mono(&w->clock) - w->useless_told < USELESS_EVERY)
+        return; /* a model on which no restore works would fill the list of events */
+    w->useless_told = vt_mono(&w->clock);
     vt_child_note(w->child, VT_NOTE_RESTORE_USELESS, "slot", text);
 }
 

@@ -40,7 +40,7 @@ struct worker {
     bool quiesced;
     struct drain drain;
     uint64_t process_us; /* from fork to WELCOME */
-    uint64_t state_since, second_at, phase_at, stuck_since, stuck_sent, canary_id;
+    uint64_t state_since, second_at, phase_at, stuck_since, stuck_sent, useless_told, canary_id;
     bool canary_asked;
     int exit_code;
 

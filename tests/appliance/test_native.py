@@ -1,10 +1,13 @@
 """The llama-server surface."""
+import os
+import re
 import time
 
 import pytest
+import yaml
 
 from harness import stream
-from harness.appliance import Appliance, wait_for
+from harness.appliance import TOP, Appliance, wait_for
 from harness.stream import check_error, get, post
 
 PROMPT = 'It was a cold evening, and the old man'
@@ -88,6 +91,32 @@ def test_prefix_is_reused(app):
     assert a['timings']['cache_n'] >= a['tokens_evaluated'] - 256
     off = post(app.port, '/completion', {'prompt': prompt, 'n_predict': 4, 'temperature': 0, 'cache_prompt': False}).json()
     assert off['timings']['cache_n'] == 0 and off['content'] == a['content']
+
+
+RULES = os.path.join(TOP, 'units', 'vitriol.rules.yml')
+
+
+def named_series(rules):
+    return {n for g in rules['groups'] for r in g['rules'] for n in re.findall(r'\bvitriol_\w+', re.sub('"[^"]*"', '', r['expr']))}
+
+
+def test_alert_rules_name_real_series(app):
+    """An alert on a series that nobody writes would be silent for ever."""
+    with open(RULES) as f:
+        rules = yaml.safe_load(f)
+    names = [r['alert'] for g in rules['groups'] for r in g['rules']]
+    assert len(names) == len(set(names)) and all(r['annotations']['summary'] and r['labels']['severity']
+                                                for g in rules['groups'] for r in g['rules'])
+    silence = [r['expr'] for g in rules['groups'] if g['name'] == 'vitriol-silence' for r in g['rules']]
+    assert any('absent(' in e for e in silence) and any('unless' in e for e in silence)
+
+    def lacking():
+        r = get(app.port, '/metrics')
+        r.read()
+        text = r.raw.decode()
+        return sorted(n for n in named_series(rules) if not re.search(r'(?m)^%s[ {]' % n, text))
+
+    wait_for('every series of the rules is written', lambda: not lacking(), step=0.5)
 
 
 def test_metrics(app):
