@@ -84,7 +84,7 @@ static void snapshots(struct app *a, const struct effect *f)
         return;
     }
     if (f->kind == FX_REDO) {
-        snap_redo(a->snap);
+        snap_redo(a->snap, f->n);
         return;
     }
     size_t n = 0;
@@ -92,7 +92,7 @@ static void snapshots(struct app *a, const struct effect *f)
     if (f->kind == FX_REWIND_PLAN)
         snap_plan(a->snap, turn, v, n);
     else if (f->kind == FX_REWIND)
-        snap_restore(a->snap, turn, v, n);
+        snap_restore(a->snap, turn, v, n, f->n);
     else
         snap_diff(a->snap, f->id < 0 ? "the conversation" : m->turns[turn].key, v,
                   f->id < 0 ? n : m->turns[turn].state != TURN_REWOUND);

@@ -8,6 +8,7 @@
 #define SEC(n)  ((uint64_t)(n)*1000000u)
 #define MSEC(n) ((uint64_t)(n)*1000u)
 
+#define REWINDS_MAX    32 /* that can be undone */
 #define JOBS_MAX       20 /* shown, as long as one of them has ended */
 #define CALLS_MAX      32 /* calls of one answer */
 #define READS_TOGETHER 4
@@ -113,7 +114,12 @@ struct core {
     int64_t spent_session, spent_day, spent_month; /* micro-euro */
     /* rewind */
     size_t rewind_to;
-    bool redo_files;
+    struct rewound { /* what /redo can undo, the newest last */
+        int64_t number;
+        int what; /* 'b', 'f', 'c' */
+    } rewinds[REWINDS_MAX];
+    size_t n_rewinds;
+    int64_t last_rewind;
     int rewind_what; /* 'b', 'f', 'c'; 'r': redo; 0: none runs */
     /* notes for the model that wait for the next message */
     struct text notes;

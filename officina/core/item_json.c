@@ -57,7 +57,7 @@ json_t *item_to_json(const struct item *it)
     js_set_int(o, "times", it->times);
     json_object_set_new(o, "partial", json_boolean(it->partial));
     json_object_set_new(o, "live", json_boolean(it->live));
-    json_object_set_new(o, "rewound", json_boolean(it->rewound));
+    js_set_int(o, "rewound", it->rewound);
     if (it->call != NULL)
         json_object_set_new(o, "call", call_to_json(it->call));
     else
@@ -127,7 +127,7 @@ int item_from_json(struct model *m, const json_t *o)
     it->times = (int)js_int(o, "times", 1);
     it->partial = js_bool(o, "partial", false);
     it->live = js_bool(o, "live", true);
-    it->rewound = js_bool(o, "rewound", false);
+    it->rewound = js_int(o, "rewound", 0);
     it->dirty = false;
     if (it->call != NULL)
         call_from_json(it->call, call);

@@ -115,11 +115,11 @@ struct item {
     int64_t answer; /* REASONING, TEXT, CALL: items of one answer have the same number; 0 otherwise */
     int64_t tokens; /* as counted or estimated; UNKNOWN */
     enum notice_level level;
-    int times;    /* equal notices in a row are one, counted here */
-    bool partial; /* the answer broke off here; what had arrived is kept */
-    bool live;    /* in the branch that the model sees (false above a rewind's cut) */
-    bool rewound; /* not live because of a rewind: /redo brings it back */
-    bool dirty;   /* not stored yet in this form */
+    int times;       /* equal notices in a row are one, counted here */
+    bool partial;    /* the answer broke off here; what had arrived is kept */
+    bool live;       /* in the branch that the model sees (false above a rewind's cut) */
+    int64_t rewound; /* not live because of the rewind with that number: /redo brings it back; 0: no */
+    bool dirty;      /* not stored yet in this form */
 };
 
 enum turn_state { TURN_OPEN, TURN_DONE, TURN_INTERRUPTED, TURN_FAILED, TURN_REWOUND };

@@ -34,6 +34,8 @@ static void forget_conversation(struct model *m)
     c->in_check = c->snap_wait = false;
     c->snapped = 0;
     c->rewind_what = 0;
+    c->n_rewinds = 0;
+    c->last_rewind = 0;
     text_clear(&c->sent);
     text_clear(&c->notes);
     set_str(&c->checkpoint_wanted, NULL);
@@ -123,6 +125,18 @@ static void stored_unit(struct model *m, const json_t *o)
     u->stored = true;
 }
 
+static void stored_rewinds(struct core *c, const json_t *o)
+{
+    const json_t *list = json_object_get(o, "rewinds");
+    c->last_rewind = js_int(o, "last_rewind", 0);
+    for (size_t i = 0; i < json_array_size(list) && c->n_rewinds < REWINDS_MAX; i++) {
+        const json_t *v = json_array_get(list, i);
+        int what = (int)json_integer_value(json_array_get(v, 1));
+        if (what == 'b' || what == 'f' || what == 'c')
+            c->rewinds[c->n_rewinds++] = (struct rewound){json_integer_value(json_array_get(v, 0)), what};
+    }
+}
+
 void restore_stored(struct model *m, const char *text)
 {
     struct core *c = m->core;
@@ -151,6 +165,7 @@ void restore_stored(struct model *m, const char *text)
         c->epoch = js_int(o, "epoch", 0);
         c->covered = (size_t)js_int(o, "covered", 0);
         c->told_mode = (enum mode)js_int(o, "told_mode", MODE_BUILD);
+        stored_rewinds(c, o);
         text_set(&c->notes, js_str(o, "notes"));
         double ratio = js_num(o, "bytes_per_token", 0);
         c->bytes_per_token = ratio > 0.5 && ratio < 100 ? ratio : c->bytes_per_token;

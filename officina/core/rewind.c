@@ -190,7 +190,8 @@ static void cut_talk(struct model *m, size_t turn, struct effects *fx)
         if (!it->live || it->kind == ITEM_NOTICE)
             continue;
         it->live = false;
-        it->rewound = it->dirty = true;
+        it->rewound = c->last_rewind;
+        it->dirty = true;
     }
     for (size_t i = turn; i < m->n_turns; i++) {
         m->turns[i].state = TURN_REWOUND;
@@ -230,35 +231,41 @@ void rewind_go(struct model *m, size_t turn, int what, struct effects *fx)
     }
     c->rewind_to = turn;
     c->rewind_what = what;
-    c->redo_files = what != 'c';
+    c->last_rewind++;
     if (what == 'c') {
         const struct event done = {.kind = EV_REWIND_DONE, .at = m->now, .id = (int64_t)turn};
         rewind_done(m, &done, fx);
     } else {
-        effect_add(fx, FX_REWIND, (int64_t)turn, NULL, NULL);
+        effect_add(fx, FX_REWIND, (int64_t)turn, NULL, NULL)->n = c->last_rewind;
     }
 }
 
-static void redo_talk(struct model *m)
+/* The newest live item that is no notice, counted from 1; 0: none. After a rewind that is its cut. */
+static size_t newest_live(const struct model *m)
 {
-    size_t cut = m->n_items;
-    while (cut > 0 && m->items[cut - 1].kind != ITEM_CUT)
-        cut--;
-    if (cut == 0)
+    size_t i = m->n_items;
+    while (i > 0 && (!m->items[i - 1].live || m->items[i - 1].kind == ITEM_NOTICE))
+        i--;
+    return i;
+}
+
+static void redo_talk(struct model *m, int64_t number)
+{
+    size_t cut = newest_live(m);
+    if (cut == 0 || m->items[cut - 1].kind != ITEM_CUT)
         return;
-    size_t turn = m->items[cut - 1].turn;
     m->items[cut - 1].live = false;
     m->items[cut - 1].dirty = true;
     for (size_t i = 0; i < m->n_items; i++) {
         struct item *it = &m->items[i];
-        if (!it->rewound || it->turn < turn)
+        if (it->rewound != number)
             continue;
         it->live = it->dirty = true;
-        it->rewound = false;
-    }
-    for (size_t i = turn; i < m->n_turns; i++) {
-        m->turns[i].state = TURN_DONE;
-        m->turns[i].dirty = true;
+        it->rewound = 0;
+        if (it->kind == ITEM_USER && it->turn < m->n_turns) {
+            m->turns[it->turn].state = TURN_DONE;
+            m->turns[it->turn].dirty = true;
+        }
     }
     project_anew(m);
     m->gauges.used = m->n_turns != 0 ? m->turns[m->n_turns - 1].tokens_after : UNKNOWN;
@@ -276,10 +283,18 @@ static void finish(struct model *m, int what, const struct event *e, struct effe
         return;
     }
     if (what == 'r') {
-        redo_talk(m);
+        const struct rewound *r = &c->rewinds[--c->n_rewinds];
+        if (r->what != 'f')
+            redo_talk(m, r->number);
+        else
+            text_printf(&c->notes, "%sThe user took the rewind of the files back.",
+                        c->notes.len != 0 ? "\n" : "");
         notice(m, NOTICE_INFO, "The rewind was undone.");
     } else {
         const char *key = m->turns[c->rewind_to].key;
+        if (c->n_rewinds == REWINDS_MAX)
+            memmove(c->rewinds, c->rewinds + 1, --c->n_rewinds * sizeof c->rewinds[0]);
+        c->rewinds[c->n_rewinds++] = (struct rewound){c->last_rewind, what};
         if (what == 'f') {
             text_printf(&c->notes, "%sThe user put the files back to what they were before turn %s.",
                         c->notes.len != 0 ? "\n" : "", key);
@@ -311,20 +326,21 @@ void rewind_done(struct model *m, const struct event *e, struct effects *fx)
 
 void rewind_redo(struct model *m, struct effects *fx)
 {
-    bool any = false;
-    for (size_t i = m->n_items; i-- > 0 && !any;) {
-        if (m->items[i].kind == ITEM_NOTICE)
-            continue;
-        any = m->items[i].kind == ITEM_CUT && m->items[i].live;
-        break;
+    struct core *c = m->core;
+    const struct rewound *r = c->n_rewinds != 0 ? &c->rewinds[c->n_rewinds - 1] : NULL;
+    size_t cut = newest_live(m);
+    bool talk = r != NULL && r->what != 'f';
+    if (c->rewind_what != 0 || c->phase != PH_IDLE) {
+        notice(m, NOTICE_TROUBLE, "That has to wait until what runs has ended.");
+        return;
     }
-    if (!any) {
+    if (r == NULL || (talk && (cut == 0 || m->items[cut - 1].kind != ITEM_CUT))) {
         notice(m, NOTICE_TROUBLE, "There is no rewind to undo, or the talk went on since.");
         return;
     }
-    m->core->rewind_what = 'r';
-    if (m->core->redo_files) {
-        effect_add(fx, FX_REDO, 0, NULL, NULL);
+    c->rewind_what = 'r';
+    if (r->what != 'c') {
+        effect_add(fx, FX_REDO, 0, NULL, NULL)->n = r->number;
         return;
     }
     const struct event done = {.kind = EV_REWIND_DONE, .at = m->now};

@@ -228,6 +228,48 @@ static void rewind_and_redo(void **state)
     play_end(&p);
 }
 
+/* The last rewind is undone first, then the one before it: each brings back what it took and no more. */
+static void redo_of_older_rewinds(void **state)
+{
+    struct play p;
+    play_open(&p, "");
+    for (int i = 0; i < 4; i++) {
+        char text[32];
+        snprintf(text, sizeof text, "question %d", i + 1);
+        play_say(&p, text);
+        play_answer(&p, "an answer", NULL);
+    }
+    char *whole = mem_dup(p.body);
+    play_say(&p, "/rewind t0004 context");
+    play_say(&p, "/rewind t0002 context");
+    play_say(&p, "/redo");
+    assert_int_equal(p.m->turns[1].state, TURN_DONE);
+    assert_int_equal(p.m->turns[3].state, TURN_REWOUND); /* the first one's */
+    play_say(&p, "/redo");
+    assert_int_equal(p.m->turns[3].state, TURN_DONE);
+    size_t n = p.m->core->n_rewinds;
+    play_say(&p, "/redo"); /* nothing is left */
+    assert_int_equal(n, 0);
+    assert_int_equal(p.m->core->rewind_what, 0);
+    play_say(&p, "question 5");
+    assert_memory_equal(p.body, whole, play_messages(whole));
+    assert_non_null(strstr(p.body, "question 4"));
+    play_valid(p.body);
+    play_answer(&p, "an answer", NULL);
+    play_say(&p, "/rewind t0003 files"); /* the talk may go on: files come back all the same */
+    play_step(&p, (struct event){.kind = EV_REWIND_DONE, .id = 2});
+    play_say(&p, "question 6");
+    play_answer(&p, "an answer", NULL);
+    play_say(&p, "/redo");
+    assert_int_equal(p.m->core->rewind_what, 'r');
+    play_step(&p, (struct event){.kind = EV_REWIND_DONE});
+    assert_int_equal(p.m->core->n_rewinds, 0);
+    play_say(&p, "question 7");
+    assert_non_null(strstr(p.body, "took the rewind of the files back"));
+    free(whole);
+    play_end(&p);
+}
+
 static void couplings_are_swapped_and_come_back(void **state)
 {
     struct play p;
@@ -301,6 +343,7 @@ int main(void)
         cmocka_unit_test(old_output_is_offloaded),
         cmocka_unit_test(without_gain_no_loop),
         cmocka_unit_test(rewind_and_redo),
+        cmocka_unit_test(redo_of_older_rewinds),
         cmocka_unit_test(couplings_are_swapped_and_come_back),
         cmocka_unit_test(money_has_a_cap),
         cmocka_unit_test(secrets_do_not_leave),

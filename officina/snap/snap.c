@@ -34,6 +34,7 @@ struct order {
     struct order *next;
     enum order_kind kind;
     size_t turn, n;
+    int64_t number; /* of a rewind */
     enum snap_when when;
     struct snap_turn *turns; /* own copies */
     char *title, *session, **cover;
@@ -215,17 +216,27 @@ static void do_plan(struct snap *s, struct git *g, struct order *o)
     free(dump);
 }
 
+/* The way back of a rewind. */
+static char *redo_file(const struct git *g, const struct order *o)
+{
+    struct text t = {0};
+    text_printf(&t, "redo-%s-%lld", strchr(o->session, '/') ? "none" : o->session, (long long)o->number);
+    char *path = state_file(g, text_str(&t));
+    text_free(&t);
+    return path;
+}
+
 /* Journal, files, and the way back for /redo. */
 static int apply(struct snap *s, struct git *g, struct plan *p, struct order *o, struct vt_err *err)
 {
-    char *journal = state_file(g, "journal"), *redo = state_file(g, "redo");
+    char *journal = state_file(g, "journal"), *redo = redo_file(g, o);
     struct text left = {0};
-    int rc = plan_save(p, journal, err);
-    if (rc == 0) { /* the way back is there before the first file is touched */
-        plan_turn_round(p);
-        rc = plan_save(p, redo, err);
-        plan_turn_round(p);
-    }
+    plan_turn_round(
+        p); /* the way back is there before the journal, and so before the first file is touched */
+    int rc = plan_save(p, redo, err);
+    plan_turn_round(p);
+    if (rc == 0)
+        rc = plan_save(p, journal, err);
     if (rc == 0)
         rc = plan_apply(g, &s->root, p, &left, err);
     if (left.len && rc == 0)
@@ -257,7 +268,7 @@ static void do_redo(struct snap *s, struct git *g, struct order *o)
 {
     struct plan p;
     struct vt_err err;
-    char *file = state_file(g, "redo");
+    char *file = redo_file(g, o);
     o->e = (struct event){.kind = EV_REWIND_DONE};
     int rc = plan_load(&p, file, &err);
     if (rc == 0)
@@ -477,21 +488,16 @@ static int complete(struct snap *s, struct vt_err *err)
         git_close(&g);
         return 0; /* told when the first snapshot fails for the same reason */
     }
-    char *journal = state_file(&g, "journal"), *redo = state_file(&g, "redo");
+    char *journal = state_file(&g, "journal"); /* the way back was written before it */
     int rc = plan_load(&p, journal, err);
-    if (rc > 0) {
+    if (rc > 0)
         rc = plan_apply(&g, &s->root, &p, &left, err);
-        plan_turn_round(&p);
-        if (rc == 0)
-            rc = plan_save(&p, redo, err);
-    }
     if (rc >= 0)
         unlink(journal);
     plan_free(&p);
     text_free(&left);
     git_close(&g);
     free(journal);
-    free(redo);
     return rc < 0 ? -1 : 0;
 }
 
@@ -631,14 +637,18 @@ void snap_plan(struct snap *s, size_t turn, const struct snap_turn *turns, size_
     give(s, order(s, ORDER_PLAN, turn, turns, n));
 }
 
-void snap_restore(struct snap *s, size_t turn, const struct snap_turn *turns, size_t n)
+void snap_restore(struct snap *s, size_t turn, const struct snap_turn *turns, size_t n, int64_t number)
 {
-    give(s, order(s, ORDER_RESTORE, turn, turns, n));
+    struct order *o = order(s, ORDER_RESTORE, turn, turns, n);
+    o->number = number;
+    give(s, o);
 }
 
-void snap_redo(struct snap *s)
+void snap_redo(struct snap *s, int64_t number)
 {
-    give(s, order(s, ORDER_REDO, 0, NULL, 0));
+    struct order *o = order(s, ORDER_REDO, 0, NULL, 0);
+    o->number = number;
+    give(s, o);
 }
 
 void snap_diff(struct snap *s, const char *title, const struct snap_turn *turns, size_t n)

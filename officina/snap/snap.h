@@ -35,8 +35,9 @@ void snap_cover(struct snap *s, const char *path);
 void snap_take(struct snap *s, size_t turn, enum snap_when when);
 /* turns: from the one to go back before up to the newest. */
 void snap_plan(struct snap *s, size_t turn, const struct snap_turn *turns, size_t n);
-void snap_restore(struct snap *s, size_t turn, const struct snap_turn *turns, size_t n);
-void snap_redo(struct snap *s);
+/* number: of this rewind within the conversation, for snap_redo(). */
+void snap_restore(struct snap *s, size_t turn, const struct snap_turn *turns, size_t n, int64_t number);
+void snap_redo(struct snap *s, int64_t number);
 /* What the turns changed, as whole files before and after. title: for the sheet. */
 void snap_diff(struct snap *s, const char *title, const struct snap_turn *turns, size_t n);
 /* Branch and counts of the user's own repository, for the panel → EV_GIT. */

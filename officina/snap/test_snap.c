@@ -132,7 +132,7 @@ static void turn(struct world *w, size_t number, const char *cmd)
 
 static void restore(struct world *w, const struct snap_turn *t, size_t n)
 {
-    snap_restore(w->s, 0, t, n);
+    snap_restore(w->s, 0, t, n, 1);
     wait_event(w);
     if (w->e.n)
         fail_msg("%s", text_str(&w->text));
@@ -274,7 +274,7 @@ static void rewind_and_redo_are_the_identity(void **state)
         sh(&w, "find . -mindepth 1 -type d -empty -delete");
         free(back);
         back = picture(&w);
-        snap_redo(w.s);
+        snap_redo(w.s, 1);
         wait_event(&w);
         assert_int_equal(w.e.n, 0);
         sh(&w, "find . -mindepth 1 -type d -empty -delete");
@@ -320,11 +320,17 @@ static void a_death_in_between_is_completed(void **state)
     assert_int_equal(plan_make(&g, &t, 1, w.after, &p, &err), 0);
     char file[300];
     snprintf(file, sizeof file, "%s/journal", g.dir);
-    /* a process that writes the journal and dies after half of the files */
+    /* a process that writes the way back and the journal and dies after half of the files */
     pid_t pid = fork();
     if (pid == 0) {
         struct root r;
         struct text left = {0};
+        char redo[300];
+        snprintf(redo, sizeof redo, "%s/redo-s1-1", g.dir);
+        plan_turn_round(&p);
+        if (plan_save(&p, redo, &err) < 0)
+            _exit(1);
+        plan_turn_round(&p);
         if (plan_save(&p, file, &err) < 0 || root_open(&r, w.root, &err) < 0)
             _exit(1);
         p.n = 3;
@@ -339,7 +345,7 @@ static void a_death_in_between_is_completed(void **state)
     open_snap(&w);
     sh(&w, "test \"$(cat f? | sort -u)\" = old; test ! -e g");
     assert_int_equal(access(file, F_OK), -1);
-    snap_redo(w.s);
+    snap_redo(w.s, 1);
     wait_event(&w);
     sh(&w, "test \"$(cat f? | sort -u)\" = new; test -e g");
     plan_free(&p);
@@ -422,7 +428,7 @@ static void the_store_is_bounded(void **state)
     struct snap_turn t = {"t0001", tree, tree, text_str(&w.name)};
     char *after = mem_dup(text_str(&w.name));
     t.tree_after = after;
-    snap_restore(w.s, 0, &t, 1);
+    snap_restore(w.s, 0, &t, 1, 1);
     wait_event(&w);
     assert_int_equal(w.e.kind, EV_REWIND_DONE);
     char *now = picture(&w);

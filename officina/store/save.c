@@ -169,6 +169,12 @@ static int save_meta(struct store *s, struct model *m, bool force, struct vt_err
     js_set_int(o, "epoch", c->epoch);
     js_set_int(o, "covered", (int64_t)c->covered);
     js_set_int(o, "told_mode", c->told_mode);
+    js_set_int(o, "last_rewind", c->last_rewind);
+    json_t *list = json_array();
+    for (size_t i = 0; i < c->n_rewinds; i++)
+        json_array_append_new(list,
+                              json_pack("[I, i]", (json_int_t)c->rewinds[i].number, c->rewinds[i].what));
+    json_object_set_new(o, "rewinds", list);
     json_object_set_new(o, "bytes_per_token", json_real(c->bytes_per_token));
     js_set_str(o, "notes", text_str(&c->notes));
     js_set_int(o, "mode", m->mode);
@@ -198,6 +204,8 @@ static uint64_t sign_of(const struct model *m)
                                m->gauges.used,
                                (int64_t)c->covered,
                                c->told_mode,
+                               c->last_rewind,
+                               (int64_t)c->n_rewinds,
                                m->mode};
     XXH64_hash_t h = XXH3_64bits(numbers, sizeof numbers);
     h = XXH3_64bits_withSeed(text_str(&m->composer.text), m->composer.text.len, h);

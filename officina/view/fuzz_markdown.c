@@ -1,5 +1,5 @@
 /* Any bytes as Markdown: laid out at some width, no row is wider than it may be. The first two bytes choose
- * the widths. */
+ * the widths, and where the text is cut in two: grown in two pieces it has the same rows. */
 #include "view/markdown.h"
 
 #include <stdint.h>
@@ -26,6 +26,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             look.wide + 200) /* markers nest to a fixed depth; text behind them is one column at least */
             abort();
     }
+    struct rows grown = {0};
+    struct markdown_keep keep = {0};
+    size_t half = (size - 2) * data[0] / 256;
+    markdown_grow(&grown, 0, (const char *)data + 2, half, &look, &keep);
+    markdown_grow(&grown, 0, (const char *)data + 2, size - 2, &look, &keep);
+    if (grown.n != rows.n)
+        abort();
+    for (size_t y = 0; y < rows.n; y++)
+        if (grown.v[y].width != rows.v[y].width || grown.v[y].n != rows.v[y].n)
+            abort();
+    rows_free(&grown);
     rows_free(&rows);
     return 0;
 }
