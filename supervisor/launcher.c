@@ -175,6 +175,17 @@ static void on_signal(int sig)
     interrupted = interrupted + 1;
 }
 
+static void on_child(int sig) {}
+
+static void heed_signals(void)
+{
+    struct sigaction sa = {.sa_handler = on_signal}; /* no SA_RESTART: waits end at once */
+    struct sigaction child = {.sa_handler = on_child, .sa_flags = SA_RESTART | SA_NOCLDSTOP};
+    sigaction(SIGINT, &sa, NULL);
+    sigaction(SIGTERM, &sa, NULL);
+    sigaction(SIGCHLD, &child, NULL); /* ends a wait, too */
+}
+
 static int start(struct serve *s, struct vt_err *err)
 {
     pid_t parent = getpid();
@@ -190,13 +201,21 @@ static int start(struct serve *s, struct vt_err *err)
     return 0;
 }
 
-/* The exit code when it has ended, else -1. */
+/* The exit code when it has ended, else -1; to wait is until then or until somebody interrupts. Signals are held back
+ * between the look at `interrupted` and the wait: one that came there, or before, would be waited over. */
 static int ended(struct serve *s, bool wait)
 {
     int st;
     pid_t p;
-    while ((p = waitpid(s->pid, &st, wait ? 0 : WNOHANG)) < 0 && errno == EINTR && !interrupted) {
-    }
+    sigset_t hold, before;
+    sigemptyset(&hold);
+    sigaddset(&hold, SIGINT);
+    sigaddset(&hold, SIGTERM);
+    sigaddset(&hold, SIGCHLD);
+    sigprocmask(SIG_BLOCK, &hold, &before);
+    while ((p = waitpid(s->pid, &st, WNOHANG)) == 0 && wait && !interrupted)
+        sigsuspend(&before);
+    sigprocmask(SIG_SETMASK, &before, NULL);
     if (p != s->pid)
         return -1;
     return WIFEXITED(st) ? WEXITSTATUS(st) : 128 + WTERMSIG(st);
@@ -386,9 +405,7 @@ static int serve(int argc, char **argv)
         usage(stdout);
         return VT_EX_OK;
     }
-    struct sigaction sa = {.sa_handler = on_signal}; /* no SA_RESTART: waits end at once */
-    sigaction(SIGINT, &sa, NULL);
-    sigaction(SIGTERM, &sa, NULL);
+    heed_signals();
     if (prepare(&s, argc, argv, &err) < 0 || client_find(&c, s.dir.run, &err) < 0) {
         hold_close(&s.hold);
         vt_config_free(s.cfg);

@@ -3,7 +3,8 @@ import threading
 
 import pytest
 
-from harness.appliance import Appliance
+from harness.appliance import Appliance, wait_for
+from harness.stream import get
 from harness.text import prose, short
 
 LONG = prose(5000, 20000)
@@ -34,15 +35,11 @@ def test_alone_and_with_seven_neighbours(app):
 
 
 def test_the_slots_are_real(app):
-    """Eight requests overlap in time: together they take far less than one after the other."""
-    streams = [app.stream(short(i + 20), 120) for i in range(8)]
-    threads = [threading.Thread(target=s.run) for s in streams]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    starts, ends = [s.times[0] for s in streams], [s.times[-1] for s in streams]
-    assert max(starts) < min(ends), 'the answers did not overlap'
+    """Eight requests are worked on at the same time."""
+    streams = [app.stream(short(i + 20), 500, ignore_eos=True) for i in range(8)]
+    wait_for('all of them are at work', lambda: sum(s['is_processing'] for s in get(app.port, '/slots').json()) == 8)
+    for s in streams:
+        assert s.run().end == 'complete'
 
 
 @pytest.mark.parametrize('chunk', [1, 32, 250, 1024])
@@ -60,12 +57,14 @@ def test_reused_prefix_gives_the_same_text(app):
 
 def test_decode_goes_on_beside_a_long_prefill(app):
     """A long prompt of another client does not stop a running stream."""
-    s = app.stream(short(50), 200)
+    s = app.stream(short(50), 1200, ignore_eos=True)
     s.run(until_events=20)
-    t = threading.Thread(target=lambda: app.text(prose(7000, 80000), 1, cache_prompt=False))
-    t.start()
-    n0 = len(s.times)
-    s.run(until_events=n0 + 5)
-    assert t.is_alive(), 'the long prompt was over before five tokens came'
-    s.run()
-    t.join()
+    reader = threading.Thread(target=s.run)
+    reader.start()
+    came = []
+    while reader.is_alive() and max(came, default=0) < 5:  # a busy machine may run this process seldom
+        n = len(s.times)
+        app.text(prose(7000, 80000), 1, cache_prompt=False)
+        came.append(len(s.times) - n if reader.is_alive() else 0)
+    reader.join()
+    assert max(came) >= 5, 'tokens beside long prompts: %s' % came

@@ -177,11 +177,11 @@ def test_usage_counts_once(app):
     """The engine counts what it computes, the client what it got: a resumed request is no longer than asked."""
     app.wait_ready()
     resumed = app.metric('vitriol_requests_resumed_total')
-    s = app.stream('A story. ' + short(3), 80, stream_options={'include_usage': True}, ignore_eos=True)
+    s = app.stream('A story. ' + short(3), 600, stream_options={'include_usage': True}, ignore_eos=True)
     s.run(until_events=30)
     kill_and_reset(app)
     s.run()
-    assert s.usage['completion_tokens'] == 80 and s.finish == 'length'
+    assert s.usage['completion_tokens'] == 600 and s.finish == 'length'
     wait_for('the counter moves', lambda: app.metric('vitriol_requests_resumed_total') == resumed + 1, 5)
 
 

@@ -327,7 +327,7 @@ def test_a_secret_goes_to_the_hub_only_and_into_no_text(server, place):
 
 
 def test_one_at_a_time(server, place):
-    server.script = [{'pause': 0.05, 'step': 20000}]
+    server.script = [{'pause': 0.12, 'step': 20000}]
     p = start(place, url(server))
     wait_for('the first begins', lambda: server.sent)
     assert 'another vitriol pull' in pull(place, url(server), rc=75)
@@ -344,7 +344,7 @@ def test_no_room_is_said_before_anything_is_written(server, place):
 
 def test_interrupt_keeps_what_came(server, place):
     for sig in (signal.SIGINT, signal.SIGTERM):
-        server.script = [{'pause': 0.05, 'step': 50000}]
+        server.script = [{'pause': 0.4, 'step': 50000}]
         before = server.sent
         p = start(place, url(server))
         wait_for('bytes came', lambda: server.sent > before)
