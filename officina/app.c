@@ -216,8 +216,13 @@ int app_run(struct app *a)
         uint64_t due = core_deadline(a->m);
         if (a->screen != NULL)
             screen_draw(a->screen, a->m, now);
+        bool works = a->m->n_turns != 0 && a->m->turns[a->m->n_turns - 1].state == TURN_OPEN;
+        if (works)
+            store_beat(a->store);
         collect(a, &r);
         int ms = timeout_of(a, now);
+        if (works)
+            ms = sooner(ms, 1000);
         int got = poll(r.fds, r.n, ms);
         if (got < 0 && errno != EINTR)
             break;

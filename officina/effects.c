@@ -77,6 +77,11 @@ static void snapshots(struct app *a, const struct effect *f)
     size_t turn = f->id > 0 ? (size_t)f->id : 0;
     if (turn >= m->n_turns && f->kind != FX_REDO)
         return;
+    if (f->kind == FX_SNAP && f->n == SNAP_LATE) {
+        const struct turn *t = &m->turns[turn];
+        snap_take_late(a->snap, turn, t->key, t->tree_before, store_died(a->store));
+        return;
+    }
     if (f->kind == FX_SNAP) {
         snap_take(a->snap, turn, (enum snap_when)f->n);
         if (f->n == SNAP_AFTER)

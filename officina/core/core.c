@@ -235,7 +235,7 @@ static void snapped(struct model *m, const struct event *e, struct effects *fx)
     set_str(at, e->name);
     if (e->text != NULL)
         set_str(&t->partial, e->text);
-    if (e->n == SNAP_AFTER && e->m >= 0)
+    if (e->n >= SNAP_AFTER && e->m >= 0)
         t->files_changed = (int)e->m;
     t->dirty = true;
     if (e->n != SNAP_BEFORE)

@@ -74,7 +74,7 @@ enum event_kind {
 };
 
 enum answer { ANSWER_ONCE, ANSWER_SESSION, ANSWER_PROJECT, ANSWER_DENY, ANSWER_TEXT };
-enum snap_when { SNAP_USER, SNAP_BEFORE, SNAP_AFTER };
+enum snap_when { SNAP_USER, SNAP_BEFORE, SNAP_AFTER, SNAP_LATE }; /* LATE: of a turn that a death ended */
 
 struct event {
     enum event_kind kind;

@@ -216,6 +216,8 @@ void restore_resumed(struct model *m, struct effects *fx)
         t->state = TURN_INTERRUPTED;
         t->ended = m->now;
         t->dirty = interrupted = true;
+        if (t->tree_before != NULL && t->tree_after == NULL && !m->read_only)
+            effect_add(fx, FX_SNAP, (int64_t)i, NULL, NULL)->n = SNAP_LATE;
     }
     wire_update(m);
     economy_gauges(m);

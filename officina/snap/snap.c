@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -35,6 +36,7 @@ struct order {
     enum order_kind kind;
     size_t turn, n;
     int64_t number; /* of a rewind */
+    uint64_t died;  /* of a turn that a death ended; its key and first tree are turns[0] */
     enum snap_when when;
     struct snap_turn *turns; /* own copies */
     char *title, *session, **cover;
@@ -63,7 +65,8 @@ struct snap {
     size_t open; /* ordered and not told yet; of the program's thread */
     int pipe[2];
     struct current cur;
-    char kept[TREE_ID + 1]; /* the tree that was referred to last; of the worker */
+    char late[TREE_ID + 1], late_key[128]; /* what such a turn left; of the worker */
+    char kept[TREE_ID + 1];                /* the tree that was referred to last; of the worker */
     uint64_t idle_since;
     bool tidied;
     json_t *touched; /* path → {sign, added, removed}; of the worker */
@@ -140,6 +143,92 @@ static int take(struct snap *s, const struct git *g, const struct order *o, stru
     return 0;
 }
 
+/* When the path was last touched: it, or where nothing is any more the nearest folder that it was in. */
+static uint64_t touched_at(const struct root *r, const char *path)
+{
+    struct stat st;
+    char *part = mem_dup(path), *slash;
+    int rc = fstatat(r->fd, part, &st, AT_SYMLINK_NOFOLLOW);
+    while (rc < 0 && (slash = strrchr(part, '/')) != NULL) {
+        *slash = 0;
+        rc = fstatat(r->fd, part, &st, AT_SYMLINK_NOFOLLOW);
+    }
+    if (rc < 0)
+        rc = fstatat(r->fd, ".", &st, 0);
+    free(part);
+    uint64_t m = (uint64_t)st.st_mtim.tv_sec * 1000000 + (uint64_t)st.st_mtim.tv_nsec / 1000;
+    uint64_t c = (uint64_t)st.st_ctim.tv_sec * 1000000 + (uint64_t)st.st_ctim.tv_nsec / 1000;
+    return rc < 0 ? 0 : m > c ? m : c;
+}
+
+/* The tree `now` with the paths in `info` as they were, made in an index of its own. */
+static int tree_with(const struct git *g, const char *now, const struct text *info, char id[TREE_ID + 1],
+                     struct vt_err *err)
+{
+    const char *const read[] = {"read-tree", now, NULL};
+    static const char *const update[] = {"update-index", "-z", "--index-info", NULL};
+    static const char *const write[] = {"write-tree", NULL};
+    struct git own = *g;
+    struct text out = {0};
+    own.index = state_file(g, "index-late");
+    int rc = git_run(&own, read, NULL, &out, err);
+    if (rc == 0)
+        rc = git_run(&own, update, info, &out, err);
+    text_clear(&out);
+    if (rc == 0)
+        rc = git_run(&own, write, NULL, &out, err);
+    if (rc == 0 && out.len < TREE_ID)
+        rc = vt_fail(err, VT_E_IO, "git write-tree gave no name");
+    if (rc == 0)
+        snprintf(id, TREE_ID + 1, "%.64s", out.s);
+    unlink(own.index);
+    free(own.index);
+    text_free(&out);
+    return rc;
+}
+
+static void do_late(struct snap *s, struct git *g, struct order *o)
+{
+    static const char none[] = "0000000000000000000000000000000000000000000000000000000000000000";
+    struct taken t;
+    struct vt_err err;
+    struct tree_changes c;
+    struct text info = {0};
+    int64_t own = 0;
+    const char *before = o->turns[0].tree_before;
+    o->e = (struct event){.kind = EV_SNAP, .id = (int64_t)o->turn, .n = SNAP_LATE, .m = UNKNOWN};
+    int rc = take(s, g, o, &t, &err);
+    if (rc == 0) {
+        snprintf(s->late, sizeof s->late, "%s", t.id);
+        rc = tree_compare(g, before, t.id, &c, &err);
+        for (size_t i = 0; rc == 0 && i < c.n; i++) {
+            const struct tree_change *x = &c.v[i];
+            if (touched_at(&s->root, x->path) <= o->died + SNAP_DIED_US) {
+                own++;
+                continue;
+            }
+            text_printf(&info, "%o %s\t%s", x->old.mode, x->old.mode ? x->old.id : none, x->path);
+            text_add(&info, "", 1);
+        }
+        if (rc == 0 && info.len)
+            rc = tree_with(g, t.id, &info, s->late, &err);
+        if (rc == 0)
+            rc = keep_tree(g, o->session, s->late, &err);
+        if (rc == 0)
+            tree_changes_free(&c);
+        taken_free(&t);
+    }
+    if (rc == 0) {
+        snprintf(s->late_key, sizeof s->late_key, "%s %s", o->session, o->turns[0].key);
+        text_set(&o->name, s->late);
+        o->e.m = own;
+    } else {
+        s->late_key[0] = '\0';
+        text_printf(&o->text, "what this turn left is not known: %s", err.text);
+    }
+    text_free(&info);
+}
+
 static void do_take(struct snap *s, struct git *g, struct order *o)
 {
     struct taken t;
@@ -177,11 +266,21 @@ static void append(json_t *list, const char *path)
     free(name);
 }
 
+static bool is_late(const struct snap *s, const struct order *o, const char *key)
+{
+    char own[sizeof s->late_key];
+    snprintf(own, sizeof own, "%s %s", o->session, key);
+    return strcmp(own, s->late_key) == 0;
+}
+
 static int make_plan(struct snap *s, struct git *g, struct order *o, struct plan *p, struct taken *now,
                      struct vt_err *err)
 {
     if (take(s, g, o, now, err) < 0)
         return -1;
+    for (size_t i = 0; i < o->n; i++) /* ordered before the program had heard of it */
+        if (!o->turns[i].tree_after && s->late_key[0] && is_late(s, o, o->turns[i].key))
+            o->turns[i].tree_after = mem_dup(s->late);
     if (plan_make(g, o->turns, o->n, now->id, p, err) == 0)
         return 0;
     taken_free(now);
@@ -390,6 +489,8 @@ static void work_on(struct snap *s, struct order *o)
                                ? "{\"restore\":[],\"keep\":[],\"conflict\":[],\"uncovered\":[]}"
                            : o->kind == ORDER_DIFF ? o->title
                                                    : err.text);
+    } else if (o->kind == ORDER_TAKE && o->when == SNAP_LATE) {
+        do_late(s, &g, o);
     } else if (o->kind == ORDER_TAKE) {
         do_take(s, &g, o);
     } else if (o->kind == ORDER_PLAN) {
@@ -629,6 +730,17 @@ void snap_take(struct snap *s, size_t turn, enum snap_when when)
 {
     struct order *o = order(s, ORDER_TAKE, turn, NULL, 0);
     o->when = when;
+    give(s, o);
+}
+
+void snap_take_late(struct snap *s, size_t turn, const char *key, const char *before, uint64_t died)
+{
+    const struct snap_turn t = {key, NULL, before, NULL};
+    if (!died)
+        return;
+    struct order *o = order(s, ORDER_TAKE, turn, &t, 1);
+    o->when = SNAP_LATE;
+    o->died = died;
     give(s, o);
 }
 

@@ -33,6 +33,11 @@ void snap_session(struct snap *s, const char *session);
 /* A path that a file tool is about to write: covered even when ignored. */
 void snap_cover(struct snap *s, const char *path);
 void snap_take(struct snap *s, size_t turn, enum snap_when when);
+/* What a turn left that a death ended: what was changed up to DIED (wall clock, microseconds) and a few seconds more is its own,
+ * what was changed later is the user's and stays in the tree as it was before. → EV_SNAP with SNAP_LATE. died 0: not known,
+ * nothing is done. */
+void snap_take_late(struct snap *s, size_t turn, const char *key, const char *before, uint64_t died);
+#define SNAP_DIED_US 3000000
 /* turns: from the one to go back before up to the newest. */
 void snap_plan(struct snap *s, size_t turn, const struct snap_turn *turns, size_t n);
 /* number: of this rewind within the conversation, for snap_redo(). */

@@ -397,6 +397,39 @@ static void looks_and_diffs(void **state)
     close_world(&w);
 }
 
+/* A turn that a death ended: what was changed after it is the user's, and a rewind that is asked for at once knows it. */
+static void changes_after_a_death_are_the_users(void **state)
+{
+    struct world w;
+    struct stat st;
+    char path[120];
+    open_world(&w);
+    sh(&w, "mkdir d; echo a > mine; echo b > its; echo c > gone; echo e > d/kept");
+    snap_take(w.s, 0, SNAP_BEFORE);
+    wait_event(&w);
+    char *before = mem_dup(text_str(&w.name));
+    sh(&w, "echo changed > its; rm gone; echo n > made; sleep 0.1");
+    snprintf(path, sizeof path, "%s/made", w.root);
+    assert_int_equal(stat(path, &st), 0);
+    uint64_t died = (uint64_t)st.st_mtim.tv_sec * 1000000 + (uint64_t)st.st_mtim.tv_nsec / 1000;
+    sh(&w, "echo by hand > mine; echo by hand > d/new; rm d/kept");
+    snap_take_late(w.s, 0, "t0001", before, died + 50000 - SNAP_DIED_US);
+    struct snap_turn t = {"t0001", NULL, before, NULL}; /* the event has not been heard yet */
+    snap_restore(w.s, 0, &t, 1, 1);
+    while (w.e.kind != EV_REWIND_DONE) {
+        wait_event(&w);
+        if (w.e.kind == EV_SNAP) {
+            assert_int_equal(w.e.n, SNAP_LATE);
+            assert_int_equal(w.e.m, 3);
+        }
+    }
+    assert_int_equal(w.e.n, 0);
+    sh(&w, "test \"$(cat mine)\" = 'by hand' -a \"$(cat d/new)\" = 'by hand' -a ! -e d/kept");
+    sh(&w, "test \"$(cat its gone)\" = \"$(printf 'b\\nc')\" -a ! -e made");
+    free(before);
+    close_world(&w);
+}
+
 /* The store of snapshots has a bound: the oldest of other conversations go, the open one's stay and can be rewound. */
 static void the_store_is_bounded(void **state)
 {
@@ -450,6 +483,7 @@ int main(void)
         cmocka_unit_test(rewind_and_redo_are_the_identity),
         cmocka_unit_test(a_death_in_between_is_completed),
         cmocka_unit_test(a_broken_journal_is_no_refusal),
+        cmocka_unit_test(changes_after_a_death_are_the_users),
         cmocka_unit_test(the_store_is_bounded),
         cmocka_unit_test(looks_and_diffs),
     };

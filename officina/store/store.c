@@ -11,7 +11,10 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
+
+#define BEAT_US 1000000
 
 #define VERSION 1
 
@@ -335,8 +338,29 @@ int store_hold(struct store *s, const char *session, struct vt_err *err)
         release(s);
         return 0;
     }
+    struct stat st;
+    s->died = fstat(s->lock, &st) == 0
+                  ? (uint64_t)st.st_mtim.tv_sec * 1000000 + (uint64_t)st.st_mtim.tv_nsec / 1000
+                  : 0;
+    s->beat = 0;
     s->held = mem_dup(session);
     return 1;
+}
+
+uint64_t store_died(const struct store *s)
+{
+    return s->died;
+}
+
+void store_beat(struct store *s)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    uint64_t now = (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
+    if (s->lock < 0 || s->held == NULL || (s->beat != 0 && now - s->beat < BEAT_US))
+        return;
+    s->beat = now;
+    futimens(s->lock, NULL);
 }
 
 int store_title(struct store *s, const char *session, const char *title, struct vt_err *err)

@@ -30,6 +30,10 @@ int store_fork(struct store *s, const char *from, const char *id, uint64_t now, 
 char *store_find(struct store *s, int64_t project, const char *name);
 /* Takes the conversation for writing: 1, or 0 when another process holds it. Released by another call or by close. */
 int store_hold(struct store *s, const char *session, struct vt_err *err);
+/* A sign of life for the held conversation, at most one a second; while a turn runs. */
+void store_beat(struct store *s);
+/* When the process that held it before gave its last one: wall clock, microseconds; 0: not known. */
+uint64_t store_died(const struct store *s);
 /* Fields for EV_OPENED: title, mode, coupling's name, opening, draft, caret. NULL with err. */
 json_t *store_session(struct store *s, const char *session, struct vt_err *err);
 /* EV_STORED for each turn, item, unit, task and queued line; `at` stamps them. */

@@ -8,7 +8,10 @@
 struct store {
     sqlite3 *db;
     char *home;
-    int lock; /* descriptor of the held conversation's lock file; -1 */
+    uint64_t
+        died; /* when whoever held it before gave its last sign; wall clock, microseconds; 0: not known */
+    uint64_t beat; /* when this one did */
+    int lock;      /* descriptor of the held conversation's lock file; -1 */
     char *held;
     int64_t num;                /* of the held conversation */
     int64_t epoch;              /* of the projection as stored */

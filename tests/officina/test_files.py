@@ -3,6 +3,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -82,6 +83,27 @@ def test_rewind_after_a_kill(shop):
     assert t.until('rewind')['done'], t.events
     assert (w.project / 'a.c').read_bytes() == b'int one;\r\nint x;\n'
     assert not (w.project / 'new').exists()
+    t.close()
+    w.gateway.stop(ok=False)
+
+
+def test_hand_edits_after_a_kill_stay(shop):
+    """What the user changes between the death and the next start is no part of the turn."""
+    w = shop(TWO_EDITS.replace('ON 4', 'ON 4 hang\nON 5').replace('expect result call_4 contains "all good"', ''))
+    prepare(w)
+    t = w.start(*RULES)
+    t.put(type='user', text='rename it')
+    for _ in range(4):
+        t.until('tool_result')
+    t.kill()
+    time.sleep(4.5)  # up to three seconds later counts as the turn's
+    (w.project / 'by-hand.txt').write_text('mine\n')
+    t = w.start('--resume', 'last', *RULES)
+    t.until('session')
+    t.put(type='rewind', turn='t0001', what='both')
+    assert t.until('rewind')['done'], t.events
+    assert (w.project / 'a.c').read_bytes() == b'int one;\r\nint x;\n'
+    assert (w.project / 'by-hand.txt').read_text() == 'mine\n'
     t.close()
     w.gateway.stop(ok=False)
 
