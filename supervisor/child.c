@@ -2,6 +2,7 @@
 
 #include "spawn.h"
 
+#include "device.h"
 #include "events.h"
 #include "evidence.h"
 #include "lifeline.h"
@@ -210,6 +211,7 @@ void child_ready(struct child *c, const struct vt_frame *f)
     c->start_us[c->n_starts++ % SUP_START_TIMES] = c->ready_at - c->spawned_at;
     live_enter(&c->live, LIVE_SERVING, c->ready_at);
     profiles_launched(s, c, f);
+    device_ready(s, c, f);
     launch_announce(c);
     child_change(c, EV_READY);
     if (c->role == ROLE_STORE)

@@ -1,6 +1,7 @@
 /* End of a generation: orders to leave, kills, and what follows when the process is gone. */
 #include "child_priv.h"
 
+#include "device.h"
 #include "evidence.h"
 #include "lifeline.h"
 #include "links.h"
@@ -181,23 +182,29 @@ static void finish(struct child *c)
         child_start(c);
     } else {
         child_schedule(c, EV_GONE_BACKOFF, EV_GONE_FAILED);
+        if (c->role == ROLE_ENGINE && c->state == VT_CHILD_BACKOFF)
+            device_prepare(c->sup); /* beside the wait */
     }
 }
 
 static unsigned known_pids(const struct sup *s, pid_t *out)
 {
     unsigned n = 0;
+    struct device_view v;
     for (unsigned i = 0; i < s->n_children; i++) {
         if (s->child[i].pid > 0)
             out[n++] = s->child[i].pid;
     }
+    device_look(s, &v);
+    if (v.probe > 0)
+        out[n++] = v.probe;
     return n;
 }
 
 /* Reaping: the leader is gone; what it left behind goes before the next generation comes. */
 void child_reap(struct child *c)
 {
-    pid_t known[SUP_CHILDREN];
+    pid_t known[SUP_CHILDREN + 1]; /* and the probe */
     if (orphans_adopted(known, known_pids(c->sup, known)) == 0 && leaf_empty(&c->sup->leaves, c->name)) {
         leaf_remove(&c->sup->leaves, c->name);
         finish(c);
@@ -234,6 +241,7 @@ static void free_vault(struct child *engine)
     vt_log(engine->sup->log, VT_LOG_NOTICE, "%s lets go of its memory: %s ended as %s%s", vault->name,
            engine->name, exit_class_name(engine->class), engine->was_ready ? "" : " before it was ready");
     child_leave(vault, 1000, true, 0);
+    device_let_go(engine->sup);
 }
 
 static void close_process(struct child *c)
@@ -274,6 +282,7 @@ static void ended(struct child *c, const siginfo_t *si)
     }
     if (abnormal && !c->ordered)
         evidence_keep(c);
+    device_ended(s, c);
     close_process(c);
     live_enter(&c->live, LIVE_OFF, sup_now(s));
     links_child_gone(s, c);

@@ -1,6 +1,7 @@
 /* Start of a generation: gate, pipes, fork, lifeline, nonce. */
 #include "child_priv.h"
 
+#include "device.h"
 #include "events.h"
 #include "evidence.h"
 #include "gate.h"
@@ -52,15 +53,25 @@ static enum exit_class class_of_gate(const struct vt_err *err)
     case VT_E_CONFIG: return CLASS_CONFIG;
     case VT_E_PERM: return CLASS_PERM;
     case VT_E_MEM_PRESSURE: return CLASS_HOST_MEM;
+    case VT_E_DEVICE_MEM: return CLASS_DEVICE_OOM_LOAD;
+    case VT_E_DEVICE_LOST: return CLASS_DEVICE_LOST;
+    case VT_E_BUSY: return CLASS_VRAM_NOT_RETURNED;
     default: return CLASS_SPAWN_FAILED;
     }
 }
 
-static void refused(struct child *c, const struct vt_err *err)
+/* at: 0, or when a GPU that is lost is tried again, which is no failure of the engine. */
+static void refused(struct child *c, uint64_t at, const struct vt_err *err)
 {
     child_cause(c, class_of_gate(err), "%.250s", err->text);
     c->was_ready = false;
-    child_schedule(c, EV_SPAWN_FAILED, EV_REFUSED);
+    if (at == 0) {
+        child_schedule(c, EV_SPAWN_FAILED, EV_REFUSED);
+        return;
+    }
+    c->next_start = at;
+    child_change(c, EV_REFUSED);
+    child_arm(c, at);
 }
 
 /* Identity of the model's bytes, so that a change of the file is noticed. */
@@ -75,9 +86,10 @@ uint64_t child_payload_identity(const struct sup *s)
 
 #define PAYLOAD_POLL_US VT_MS(200)
 
-/* 1: not yet known, since its model is still being read. */
-static int gate(struct child *c, struct vt_err *err)
+/* 1: not yet known, since its model is still being read, or its GPU; *at: when to ask again. */
+static int gate(struct child *c, uint64_t *at, struct vt_err *err)
 {
+    *at = 0;
     if (c->role != ROLE_ENGINE)
         return 0;
     struct sup *s = c->sup;
@@ -86,10 +98,12 @@ static int gate(struct child *c, struct vt_err *err)
         return -1;
     if (gate_find_model(s, err) == 0)
         p = payload_check(s, s->cfg, s->model, err);
-    if (p == PAYLOAD_WORKING)
+    if (p == PAYLOAD_WORKING) {
+        *at = sup_now(s) + PAYLOAD_POLL_US;
         return 1;
+    }
     if (p == PAYLOAD_GOOD && (sup_external(s->cfg) || gate_engine(s, err) == 0))
-        return 0;
+        return device_gate(s, c, at, err);
     c->payload_seen = child_payload_identity(c->sup);
     return -1;
 }
@@ -207,13 +221,15 @@ void child_start(struct child *c)
     struct sup *s = c->sup;
     struct vt_err err;
     struct pipes p;
-    int open = gate(c, &err);
+    uint64_t at;
+    int open = gate(c, &at, &err);
     if (open > 0) {
-        child_arm(c, sup_now(s) + PAYLOAD_POLL_US);
+        c->next_start = c->state == VT_CHILD_DOWN ? 0 : at;
+        child_arm(c, at);
         return;
     }
     if (open < 0 || make_pipes(&p, &err) < 0) {
-        refused(c, &err);
+        refused(c, open < 0 ? at : 0, &err);
         return;
     }
     name_generation(c);
@@ -222,7 +238,7 @@ void child_start(struct child *c)
     if (execute(c, &p, &err) < 0) {
         close_pair(p.log);
         close_pair(p.nonce);
-        refused(c, &err);
+        refused(c, 0, &err);
         return;
     }
     forget_generation(c);

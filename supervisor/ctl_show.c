@@ -61,6 +61,8 @@ void show_status(const json_t *s)
                (unsigned long long)client_num(s, "mem_level"), client_str(s, "mem_why"),
                (unsigned long long)client_num(s, "mem_usable") >> 20,
                (unsigned long long)client_num(s, "mem_base") >> 20);
+    if (client_str(s, "device")[0] != '\0')
+        printf("  device    %s\n", client_str(s, "device"));
     if (client_str(s, "overdue")[0] != '\0')
         printf("  overdue   %s\n", client_str(s, "overdue"));
     printf("  %-9s %-9s %4s %8s %9s %8s\n", "child", "state", "gen", "pid", "restarts", "since");

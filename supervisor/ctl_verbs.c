@@ -2,6 +2,7 @@
 
 #include "child.h"
 #include "ctl.h"
+#include "device.h"
 #include "duties.h"
 #include "events.h"
 #include "links.h"
@@ -192,9 +193,11 @@ static int verb_status(struct sup *s, const msgpack_object_map *args, struct vt_
     const char *late = duties_overdue(s);
     const struct child *engine = sup_role(s, ROLE_ENGINE);
     struct memory_view mem;
+    struct device_view dev;
     memory_look(s, &mem);
+    device_look(s, &dev);
     duties_status(s, text, sizeof text);
-    result(e, 31);
+    result(e, 34);
     str(e, "address", s->http.address);
     str(e, "build", VT_BUILD_ID);
     str(e, "cgroup", !s->leaves.on ? "flat" : s->leaves.accounting ? "leaves" : "leaves, memory not counted");
@@ -203,6 +206,9 @@ static int verb_status(struct sup *s, const msgpack_object_map *args, struct vt_
     for (unsigned i = 0; i < s->n_children; i++)
         put_child(s, &s->child[i], e);
     num(e, "ctl_relistens", ctl_relistens(s));
+    str(e, "device", dev.text);
+    num(e, "device_lost", dev.lost);
+    num(e, "device_rung", dev.rung);
     num(e, "epoch", routes_epoch(s));
     str(e, "fp", engine != NULL ? engine->launch.fp : "");
     put_sockets(s, e);
@@ -480,6 +486,8 @@ static int verb_reset(struct sup *s, const msgpack_object_map *args, struct vt_e
         return -1;
     if (s->stopping)
         return vt_fail(err, VT_E_DRAINING, "vitriold is stopping");
+    if (c->role == ROLE_ENGINE)
+        device_reset(s);
     child_reset(c);
     result(e, 2);
     str(e, "child", c->name);

@@ -82,8 +82,8 @@ uint64_t events_last(const struct events *e)
 
 const char *event_kind_name(enum event_kind k)
 {
-    static const char *const names[] = {"?",         "state",  "suspect", "late",  "relisten",
-                                        "operation", "launch", "note",    "link",  "lock",
-                                        "profile",   "plan",   "drift",   "memory"};
+    static const char *const names[] = {"?",         "state",  "suspect", "late",   "relisten",
+                                        "operation", "launch", "note",    "link",   "lock",
+                                        "profile",   "plan",   "drift",   "memory", "vram"};
     return (unsigned)k < sizeof names / sizeof names[0] ? names[k] : "?";
 }

@@ -30,6 +30,7 @@ static const struct {
     [CLASS_UNKILLABLE] = {"unkillable", true},
     [CLASS_DRAIN_DEADLINE] = {"drain_deadline", false},
     [CLASS_SPAWN_FAILED] = {"spawn_failed", false},
+    [CLASS_VRAM_NOT_RETURNED] = {"vram_not_returned", false},
 };
 
 static enum exit_class by_code(const struct exit_facts *f)

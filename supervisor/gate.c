@@ -156,10 +156,22 @@ int gate_engine(const struct sup *s, struct vt_err *err)
 }
 
 /* Of the driver, or of the one that a host lends to its guest. No GPU's library is opened here. */
+static bool has_device(void)
+{
+    return access("/dev/nvidiactl", F_OK) == 0 || access("/dev/dxg", F_OK) == 0;
+}
+
+bool gate_gpu(const struct sup *s)
+{
+    const char *device = vt_config_str(s->cfg, VT_CFG_ENGINE_DEVICE);
+    bool probe = vt_config_str(s->cfg, VT_CFG_SUPERVISOR_PROBE_PROGRAM)[0] != '\0';
+    return strcmp(device, "cpu") != 0 && (probe || strncmp(device, "gpu:", 4) == 0 || has_device());
+}
+
 bool gate_vault(const struct sup *s)
 {
     const char *want = vt_config_str(s->cfg, VT_CFG_ENGINE_VAULT),
                *device = vt_config_str(s->cfg, VT_CFG_ENGINE_DEVICE);
-    bool gpu = access("/dev/nvidiactl", F_OK) == 0 || access("/dev/dxg", F_OK) == 0;
-    return strcmp(want, "on") == 0 || (strcmp(want, "auto") == 0 && strcmp(device, "cpu") != 0 && gpu);
+    return strcmp(want, "on") == 0 ||
+           (strcmp(want, "auto") == 0 && strcmp(device, "cpu") != 0 && has_device());
 }

@@ -17,6 +17,8 @@ int gate_memory(const struct vt_plan *need, uint64_t available, struct vt_err *e
 /* What the configured model and shape need; the same errors as gate_engine but for the last. */
 int gate_engine_need(const struct sup *s, struct vt_plan *need, struct vt_err *err);
 
+/* Whether the engine may compute on a GPU. */
+bool gate_gpu(const struct sup *s);
 /* Whether the engine gets a vault: engine.vault, and whether it may compute on a GPU. */
 bool gate_vault(const struct sup *s);
 

@@ -1,6 +1,7 @@
 #include "launch.h"
 
 #include "child.h"
+#include "device.h"
 #include "events.h"
 #include "profiles.h"
 #include "shape.h"
@@ -67,6 +68,12 @@ static const char *value_for(const struct child *c, enum vt_config_key k, char *
         return c->sup->model;
     if (k == VT_CFG_PATHS_STATE_DIR)
         return c->sup->dir.state;
+    if (k == VT_CFG_ENGINE_DEVICE)
+        return device_name(c->sup);
+    if (k == VT_CFG_ENGINE_CTX_TOKENS && c->role == ROLE_ENGINE) {
+        snprintf(buf, size, "%u", device_window(c->sup));
+        return buf;
+    }
     if (k == VT_CFG_ENGINE_VAULT)
         return sup_role(c->sup, ROLE_VAULT) != NULL ? "on" : "off";
     return vt_config_text(c->sup->cfg, k, buf, size);

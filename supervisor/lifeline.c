@@ -1,6 +1,7 @@
 #include "lifeline.h"
 
 #include "child_priv.h"
+#include "device.h"
 #include "events.h"
 #include "launch.h"
 #include "links.h"
@@ -122,7 +123,11 @@ static void take(struct child *c, const struct vt_frame *f)
     case VT_F_NOTE: note(c, f); break;
     case VT_F_FATAL: child_fatal(c, f); break;
     case VT_F_T_ENGINE:
-    case VT_F_T_STORE: tele_relay(c->sup, f); break;
+    case VT_F_T_STORE:
+        tele_relay(c->sup, f);
+        if (f->type == VT_F_T_ENGINE)
+            device_take(c->sup, c, f);
+        break;
     case VT_F_LAUNCH_LAST_IS:
     case VT_F_LAUNCH_PUT_DONE:
         if (c->role == ROLE_STORE)

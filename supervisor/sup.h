@@ -120,6 +120,7 @@ struct memory;
 struct store_asked;
 struct profiles;
 struct payload;
+struct device;
 
 struct http_listen {
     int fd[SUP_FD_MAX];
@@ -167,6 +168,7 @@ struct sup {
     struct json_t *suspects;   /* hashes of prompts, suspects.h */
     struct profiles *profiles;
     struct payload *payload; /* NULL: no model was checked yet */
+    struct device *device;   /* the engine's GPU, device.h */
     bool force_shape;        /* a forbidden shape was forced */
     uint64_t mem_credit;     /* bytes that come back before the next start */
     uint64_t mem_available;  /* bytes; 0: the reading could not be trusted */

@@ -2,6 +2,7 @@
 
 #include "child.h"
 #include "ctl.h"
+#include "device.h"
 #include "memory.h"
 #include "routes.h"
 
@@ -153,11 +154,13 @@ static void put_children(struct sup *s, struct vt_enc *e)
     vt_enc_put_u64(e, s->bounces_total);
     const struct child *engine = sup_role(s, ROLE_ENGINE);
     struct memory_view v;
+    struct device_view dev;
     memory_look(s, &v);
+    device_look(s, &dev);
     const struct mem_psi *psi = v.sample == NULL      ? NULL
                                 : v.sample->own.valid ? &v.sample->own
                                                       : &v.sample->host;
-    vt_enc_map(e, VT_T_CHILDREN_GAUGES, 5);
+    vt_enc_map(e, VT_T_CHILDREN_GAUGES, 7);
     vt_enc_put_u64(e, VT_SERIES_LOAD_PROGRESS);
     vt_enc_put_f64(e, engine != NULL ? child_load_ratio(engine) : 0.0);
     vt_enc_put_u64(e, VT_SERIES_MEM_LEVEL);
@@ -168,6 +171,10 @@ static void put_children(struct sup *s, struct vt_enc *e)
     vt_enc_put_f64(e, psi != NULL ? psi->some10 : 0.0);
     vt_enc_put_u64(e, VT_SERIES_PSI_FULL);
     vt_enc_put_f64(e, psi != NULL ? psi->full10 : 0.0);
+    vt_enc_put_u64(e, VT_SERIES_DEVICE_LOST);
+    vt_enc_put_f64(e, dev.lost);
+    vt_enc_put_u64(e, VT_SERIES_VRAM_RUNG);
+    vt_enc_put_f64(e, dev.rung);
 }
 
 void tele_memory(struct sup *s)

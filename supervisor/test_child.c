@@ -3,6 +3,7 @@
 #include "kv.h"
 
 #include "link.h"
+#include "series.h"
 
 #include "build_id.h"
 
@@ -18,6 +19,7 @@ struct state {
     struct vt_child *child;
     struct vt_config *cfg;
     const char *role, *fault;
+    const char *vram; /* file with what its GPU has free; NULL: it has none */
     sd_event_source *timer;
     uint64_t step;
     unsigned ticks;
@@ -34,6 +36,55 @@ static bool reports(const struct state *s, enum vt_config_key k)
     return vt_config_is_set(s->cfg, k) && !(has(s, "drop-option") && k == VT_CFG_ENGINE_UBATCH_TOKENS);
 }
 
+/* An engine on a GPU: 60 MiB of weights and 30 of KV, and 10 of work space. */
+static void put_plan(struct vt_enc *e)
+{
+    static const struct {
+        const char *name;
+        uint64_t mib;
+    } row[] = {{"weights", 60}, {"kv", 30}, {"work", 10}};
+    vt_enc_array(e, VT_READY_PLAN, 3);
+    for (int i = 0; i < 3; i++) {
+        vt_enc_put_array(e, 3);
+        vt_enc_put_str(e, row[i].name);
+        vt_enc_put_u64(e, row[i].mib << 20);
+        vt_enc_put_u64(e, row[i].mib << 20);
+    }
+}
+
+static void put_facts(struct vt_enc *e)
+{
+    vt_enc_map(e, VT_READY_FACTS, 2);
+    vt_enc_put_str(e, "device");
+    vt_enc_put_str(e, "gpu:0");
+    vt_enc_put_str(e, "gpus");
+    vt_enc_put_str(e, "test-gpu");
+}
+
+/* Free memory as the file of the vram fault says it, in MiB; or "exit N", once. */
+static void tell_vram(struct state *s)
+{
+    unsigned long long mib = 0;
+    int status;
+    FILE *f = fopen(s->vram, "re");
+    if (f == NULL)
+        return;
+    bool ends = fscanf(f, "exit %d", &status) == 1, read = !ends && fscanf(f, "%llu", &mib) == 1;
+    fclose(f);
+    if (ends && unlink(s->vram) == 0)
+        sd_event_exit(s->ev, status);
+    if (!read)
+        return;
+    struct vt_enc *e = vt_child_begin(s->child, VT_F_T_ENGINE, 0);
+    vt_enc_str(e, VT_T_ENGINE_CHILD, "engine0");
+    vt_enc_u64(e, VT_T_ENGINE_GEN, 1);
+    vt_enc_map(e, VT_T_ENGINE_COUNTERS, 0);
+    vt_enc_map(e, VT_T_ENGINE_GAUGES, 1);
+    vt_enc_put_u64(e, VT_SERIES_VRAM_FREE);
+    vt_enc_put_f64(e, (double)(mib << 20));
+    vt_child_send(s->child);
+}
+
 static void ready(struct state *s)
 {
     bool engine = strcmp(s->role, "engine") == 0;
@@ -47,6 +98,8 @@ static void ready(struct state *s)
     }
     kv_put(&effective, e, VT_READY_EFFECTIVE);
     kv_clear(&effective);
+    if (engine && s->vram != NULL)
+        put_plan(e);
     if (engine) {
         int64_t slots = vt_config_int(s->cfg, VT_CFG_ENGINE_SLOTS),
                 ctx = vt_config_int(s->cfg, VT_CFG_ENGINE_CTX_TOKENS);
@@ -54,6 +107,8 @@ static void ready(struct state *s)
         vt_enc_u64(e, VT_READY_SLOTS, (uint64_t)slots);
         vt_enc_u64(e, VT_READY_WINDOW, (uint64_t)ctx);
     }
+    if (engine && s->vram != NULL)
+        put_facts(e);
     vt_child_send(s->child);
 }
 
@@ -73,6 +128,8 @@ static int on_timer(sd_event_source *src, uint64_t usec, void *arg)
         vt_child_phase(s->child, VT_PHASE_WEIGHTS, 1, 1, NULL);
     } else if (s->ticks == 2 || (has(s, "slow-load") && s->ticks == 100)) {
         ready(s);
+    } else if (s->vram != NULL && strcmp(s->role, "engine") == 0 && s->ticks % 4 == 0) {
+        tell_vram(s);
     } else if (s->ticks == 6) {
         if (has(s, "exit0"))
             sd_event_exit(s->ev, 0);
@@ -150,6 +207,7 @@ int main(int argc, char **argv)
     if (s.cfg == NULL || vt_child_args(&a, argc, argv, s.cfg, &err) < 0)
         return VT_EX_USAGE;
     s.fault = a.extra;
+    s.vram = a.extra != NULL && strncmp(a.extra, "vram=", 5) == 0 ? a.extra + 5 : NULL;
     if (has(&s, "no-hello"))
         for (;;)
             pause();

@@ -2,6 +2,7 @@
 #include "canary.h"
 #include "child.h"
 #include "ctl.h"
+#include "device.h"
 #include "duties.h"
 #include "events.h"
 #include "gate.h"
@@ -268,7 +269,8 @@ static int open_modules(struct sup *s, const struct options *o, struct vt_err *e
     if (vt_sock_check_library(err) < 0 || watch_signals(s, err) < 0 || ops_open(s, err) < 0 ||
         links_open(s, err) < 0 || routes_open(s, err) < 0 || duties_open(s, err) < 0 ||
         open_children(s, err) < 0 || open_ground(s, err) < 0 || profiles_open(s, o, err) < 0 ||
-        suspects_open(s, err) < 0 || ctl_open(s, err) < 0 || tele_open(s, err) < 0 || memory_open(s, err) < 0)
+        suspects_open(s, err) < 0 || ctl_open(s, err) < 0 || tele_open(s, err) < 0 ||
+        memory_open(s, err) < 0 || device_open(s, err) < 0)
         return -1;
     if (sd_event_add_time_relative(s->ev, &s->tick, CLOCK_MONOTONIC, TICK_US, 10000, on_tick, s) < 0)
         return vt_fail(err, VT_E_OS, "timer");
@@ -323,6 +325,7 @@ static void close_all(struct sup *s)
     ctl_close(s);
     tele_close(s);
     memory_close(s);
+    device_close(s);
     duties_close(s);
     store_ask_close(s);
     profiles_close(s);

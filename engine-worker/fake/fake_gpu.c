@@ -41,6 +41,36 @@ static int trouble(struct vt_err *err)
                : 0;
 }
 
+/* ---- the world: what befalls the device whoever uses it ----
+ *
+ * Lines of the file beside the run directory (RUN_DIR.gpu): lost, hang, none, wrong, taken MIB. */
+
+struct world {
+    bool lost, hang, none, wrong;
+    uint64_t taken;
+};
+
+static struct world look_at_world(void)
+{
+    struct world w = {0};
+    const char *run = getenv("VITRIOL_RUN_DIR");
+    char path[4096], line[64];
+    unsigned long long mib;
+    snprintf(path, sizeof path, "%.4000s.gpu", run != NULL ? run : "");
+    FILE *f = run != NULL ? fopen(path, "re") : NULL;
+    while (f != NULL && fgets(line, sizeof line, f) != NULL) {
+        w.lost = w.lost || strcmp(line, "lost\n") == 0;
+        w.hang = w.hang || strcmp(line, "hang\n") == 0;
+        w.none = w.none || strcmp(line, "none\n") == 0;
+        w.wrong = w.wrong || strcmp(line, "wrong\n") == 0;
+        if (sscanf(line, "taken %llu", &mib) == 1)
+            w.taken = mib << 20;
+    }
+    if (f != NULL)
+        fclose(f);
+    return w;
+}
+
 /* ---- shared memory, that of this process and of its siblings, of which one is the vault ---- */
 
 struct shared {
@@ -93,7 +123,7 @@ static uint64_t shared_bytes(void)
 
 static uint64_t free_of_device(void)
 {
-    uint64_t taken = atomic_load(&used) + shared_bytes();
+    uint64_t taken = atomic_load(&used) + shared_bytes() + look_at_world().taken;
     return taken < MEMORY ? MEMORY - taken : 0;
 }
 
@@ -163,6 +193,13 @@ static int fake_upload(struct be *b, struct be_weight *out, void *memory, const 
     return trouble(err);
 }
 
+/* A device that answers, and wrongly. */
+static void fake_add(struct be *b, float *y, const float *x, int64_t T, int64_t n)
+{
+    if (!look_at_world().wrong)
+        cpu_table()->add(b, y, x, T, n);
+}
+
 static void fake_fini(struct be *b)
 {
     struct fake *f = b->device;
@@ -174,11 +211,16 @@ static void fake_fini(struct be *b)
 
 static int fake_count(void)
 {
-    return 1;
+    return look_at_world().none ? 0 : 1;
 }
 
 static int fake_facts(struct gpu_facts *out, int device, struct vt_err *err)
 {
+    struct world w = look_at_world();
+    while (w.hang)
+        sleep(1);
+    if (w.lost)
+        return vt_fail(err, VT_E_DEVICE_LOST, "GPU 0: its properties: the device has fallen off the bus");
     *out = (struct gpu_facts){.name = "fake",
                               .uuid = "0",
                               .sm = 90,
@@ -203,6 +245,7 @@ static const struct be_ops *table(void)
     ops.release_host = fake_release_host;
     ops.weight_bytes = fake_weight_bytes;
     ops.upload = fake_upload;
+    ops.add = fake_add;
     ops.fini = fake_fini;
     return &ops;
 }

@@ -480,6 +480,13 @@ static void engine_counters(const struct eng *e, struct eng_counters *out)
     out->kv_used_tokens = (uint64_t)(kv.used - e->canary.n_pages) * BE_PAGE;
 }
 
+static uint64_t engine_device_free(const struct eng *e)
+{
+    struct gpu_facts f;
+    bool gpu = e->resident.up != NULL;
+    return gpu && gpu_facts(&f, atoi(e->resident.device + strlen("gpu:")), NULL) == 0 ? f.free : 0;
+}
+
 const struct eng_ops eng_real = {
     .load = engine_load,
     .free = engine_free,
@@ -493,6 +500,7 @@ const struct eng_ops eng_real = {
     .park_all = engine_park_all,
     .pulse = engine_pulse,
     .counters = engine_counters,
+    .device_free = engine_device_free,
     .slots = engine_slots,
     .erase = engine_erase,
     .export_begin = engine_export_begin,

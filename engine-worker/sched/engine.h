@@ -198,6 +198,8 @@ struct eng_ops {
     /* Ends every sequence at its token boundary with ENG_PARKED; KV stays as prefix. */
     void (*park_all)(struct eng *e);
     void (*pulse)(const struct eng *e, struct eng_pulse *out); /* any thread */
+    /* Free bytes of the device now; 0: this processor, or it does not say. Any thread. */
+    uint64_t (*device_free)(const struct eng *e);
     void (*counters)(const struct eng *e, struct eng_counters *out);
     uint32_t (*slots)(const struct eng *e, struct eng_slot_info *out, uint32_t max);
     int (*erase)(struct eng *e, uint32_t slot, uint32_t *n_erased, struct vt_err *err);

@@ -474,6 +474,11 @@ const struct eng_facts *compute_facts(const struct compute *c)
     return c->o.ops->facts(atomic_load(&c->eng));
 }
 
+uint64_t compute_device_free(const struct compute *c)
+{
+    return c->o.ops->device_free != NULL ? c->o.ops->device_free(atomic_load(&c->eng)) : 0;
+}
+
 int compute_export_read(struct compute *c, struct eng_export *x, int kind, uint32_t index, uint64_t off,
                         void *dst, size_t len)
 {

@@ -131,6 +131,7 @@ void compute_pulse(struct compute *c, struct eng_pulse *out);
 void compute_status(struct compute *c, struct compute_status *out);
 /* After EV_LOADED. */
 const struct eng_facts *compute_facts(const struct compute *c);
+uint64_t compute_device_free(const struct compute *c);
 /* For what export_read fills; any thread after the load. */
 void compute_pin(struct compute *c, void *p, size_t bytes);
 void compute_unpin(struct compute *c, void *p);

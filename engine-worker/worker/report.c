@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define VRAM_READ_US VT_SEC(5)
+
 /* ---- READY ---- */
 
 static bool is_mine(const char *name)
@@ -194,6 +196,17 @@ static void judge_restores(struct worker *w, const struct eng_counters *c, struc
     vt_child_note(w->child, VT_NOTE_RESTORE_POOR, "restores", text);
 }
 
+/* The driver may take milliseconds to answer. */
+static uint64_t vram_free(struct worker *w)
+{
+    uint64_t now = vt_mono(&w->clock);
+    if (w->vram_at == 0 || now - w->vram_at >= VRAM_READ_US) {
+        w->vram_at = now;
+        w->vram_free = compute_device_free(w->compute);
+    }
+    return w->vram_free;
+}
+
 void report_counters(struct worker *w)
 {
     struct compute_status *s = malloc(sizeof *s);
@@ -249,7 +262,8 @@ void report_counters(struct worker *w)
         {VT_SERIES_CKPT_AGE, ck.age_s},
         {VT_SERIES_RESTORE_US, (double)ck.restore_us / 1e6},
         {VT_SERIES_RESTORED_TOKENS, (double)ck.restored_tokens},
-        {VT_SERIES_RESTORE_PAYS, !worth.poor}};
+        {VT_SERIES_RESTORE_PAYS, !worth.poor},
+        {VT_SERIES_VRAM_FREE, (double)vram_free(w)}};
     struct vt_enc *e = vt_child_begin(w->child, VT_F_T_ENGINE, 0);
     vt_enc_str(e, VT_T_ENGINE_CHILD, w->args.name);
     vt_enc_u64(e, VT_T_ENGINE_GEN, w->args.gen);

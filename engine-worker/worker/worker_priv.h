@@ -46,6 +46,7 @@ struct worker {
 
     /* rates over the last seconds */
     struct eng_counters then;
+    uint64_t vram_free, vram_at; /* last reading of the device, and when */
     uint64_t then_at;
     double prompt_rate, predicted_rate;
 };

@@ -5,19 +5,31 @@ import re
 
 import pytest
 
-from harness import gpu
+from harness import gpu, stream
 from harness.appliance import Appliance, program
 from harness.stream import check_transcript
 from harness.text import prose, short
 
 SETS = {'engine.device': 'gpu:0', 'engine.ctx_tokens': 2048, 'engine.slots': 2, 'engine.vault': 'on',
-        'supervisor.backoff_max_ms': 200, 'engine.hang_budget_s': 3}
+        'supervisor.backoff_max_ms': 200, 'engine.hang_budget_s': 3, 'supervisor.probe_program': program('vitriol-probe-fake')}
 
 
 def fake(tmp_path, fault=None, at=40, **sets):
     """An appliance on the fake GPU, the first generation of which has that fault in its at-th step."""
     return Appliance(sets=dict(SETS, **{'engine.program': program('vitriol-engine-fake')}, **gpu.fault(tmp_path, fault, at),
                                **sets))
+
+
+class World:
+    """What befalls the fake device whoever uses it (fake_gpu.c)."""
+
+    def __init__(self, app):
+        self.path = app.run_dir + '.gpu'
+
+    def is_(self, *lines):
+        with open(self.path + '.new', 'w') as f:
+            f.write(''.join(ln + '\n' for ln in lines))
+        os.rename(self.path + '.new', self.path)
 
 
 def test_same_text_as_the_cpu(tmp_path):
@@ -37,6 +49,7 @@ def test_takeover_after(tmp_path, fault):
         assert not first.kept and second.kept and second.pages >= 2 and second.spoilt == 0
         reason = 'device_lost' if fault == 'lost' else 'hung'
         assert a.metric('vitriol_child_restarts_total', {'child': 'engine0', 'class': reason}) == 1
+        assert ('device_proved: gpu:0' in a.log_text()) == (fault == 'lost') and a.metric('vitriol_device_lost') == 0
 
 
 def test_memory_that_runs_out_ends_the_process(tmp_path):
@@ -52,10 +65,11 @@ def test_a_model_that_does_not_fit_is_refused_with_the_sum(tmp_path):
     a = fake(tmp_path, **{'engine.ctx_tokens': 131072, 'engine.slots': 8})
     try:
         a.start(wait=False)
-        gpu.wait_for('the refusal', lambda: 'gpu:0 (fake) refused: ' in a.log_text(), 30)
-        text = re.search(r'gpu:0 \(fake\) refused: (.*) = (\d+) MiB, available', a.log_text())
+        gpu.wait_for('the refusal', lambda: 'gpu:0 refused: ' in a.log_text(), 30)
+        text = re.search(r'gpu:0 refused: (.*?) = (\d+) MiB, available', a.log_text())
         terms = [int(n) for n in re.findall(r'(\d+) MiB', text.group(1))]
         assert len(terms) == 5 and abs(sum(terms) - int(text.group(2))) <= 3
+        assert 'engine0 generation 1' not in a.log_text()  # it was not even started
         gpu.wait_for('its class', lambda: 'device_oom_load' in a.ctl('status', check=False)[1] + a.log_text(), 10)
     finally:
         a.destroy()
@@ -86,3 +100,55 @@ def test_a_changed_plan_finds_the_room_of_the_old_one(tmp_path):
             assert a.ctl_json('status')['profile'] == name
             assert a.ctl_json('fingerprint')['current'][0]['map']['engine.simd'] == 'fake', a.log_text()
         assert 'the model runs on the CPU' not in a.log_text() and gpu.loads(a)[-1].kept
+
+
+def test_a_lost_gpu_is_not_used_before_it_is_proved(tmp_path):
+    """Neither is the CPU, although "auto" would have taken it at the first start."""
+    with fake(tmp_path, **{'engine.device': 'auto', 'supervisor.probe_retry_ms': 200}) as a:
+        want, world = a.text(short(3), 20), World(a)
+        world.is_('wrong')  # its memory is there, and its sums are not right: only a proof finds that
+        a.kill('engine0')
+        gpu.wait_for('the next generation, since only what has failed is proved', lambda: a.ctl_json('status')['state'] == 'ready'
+                     and len(gpu.loads(a)) == 2, 20)
+        world.is_('none')
+        a.kill('engine0')
+        status = gpu.wait_for('the loss', lambda: (lambda s: s['device_lost'] and s['state'] == 'failed' and s)(a.ctl_json('status')), 10)
+        assert 'no GPU can be used' in status['device']
+        assert stream.get(a.port, '/health').status == 503 and a.metric('vitriol_device_lost') == 1
+        for state in ('lost', 'wrong'):
+            world.is_(state)
+            gpu.wait_for('a proof that fails', lambda: {'lost': 'fallen off the bus', 'wrong': 'computes wrongly'}[state]
+                         in a.ctl_json('status')['device'], 10)
+        assert len(gpu.loads(a)) == 2
+        world.is_()
+        a.wait_ready()
+        assert 'device_proved: gpu:0' in a.log_text() and a.metric('vitriol_device_lost') == 0
+        assert a.text(short(3), 20) == want
+        line = a.ctl_json('fingerprint')['current'][0]['map']
+        assert line['engine.device'] == 'gpu:0' and line['engine.simd'] == 'fake'
+
+
+def test_the_next_engine_waits_for_the_memory(tmp_path):
+    with fake(tmp_path, **{'engine.vram_return_s': 2}) as a:
+        want, world = a.text(short(4), 20), World(a)
+        world.is_('taken 200')
+        a.kill('engine0')
+        gpu.wait_for('the wait', lambda: 'waits until the memory of gpu:0 is back' in a.ctl_json('status')['device'], 10)
+        world.is_('taken 550')
+        gpu.wait_for('the refusal', lambda: 'vram_not_returned: ' in a.log_text(), 10)
+        assert len(gpu.loads(a)) == 1
+        world.is_()
+        a.wait_ready()
+        assert a.text(short(4), 20) == want and gpu.loads(a)[1].kept
+
+
+def test_a_gpu_that_is_named_and_missing_is_no_cpu(tmp_path):
+    a = fake(tmp_path)
+    try:
+        World(a).is_('none')
+        a.start(wait=False)
+        gpu.wait_for('the end', lambda: a.ctl('status', check=False)[0] == 0 and a.ctl_json('status')['state'] == 'failed', 20)
+        engine = [c for c in a.ctl_json('status')['children'] if c['name'] == 'engine0'][0]
+        assert engine['class'] == 'config' and 'no GPU can be used' in a.log_text() and not gpu.loads(a)
+    finally:
+        a.destroy()
