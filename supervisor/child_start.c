@@ -224,6 +224,10 @@ void child_start(struct child *c)
     uint64_t at;
     int open = gate(c, &at, &err);
     if (open > 0) {
+        if (c->ordered) { /* it left as it was told: what follows is no failure yet */
+            c->class = CLASS_NONE;
+            c->detail[0] = '\0';
+        }
         c->next_start = c->state == VT_CHILD_DOWN ? 0 : at;
         child_arm(c, at);
         return;

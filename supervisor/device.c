@@ -450,8 +450,8 @@ void device_take(struct sup *s, struct child *engine, const struct vt_frame *f)
     struct vt_err err;
     char why[96];
     uint64_t free_bytes = (uint64_t)vt_map_f64(vt_frame_map(f, VT_T_ENGINE_GAUGES), VT_SERIES_VRAM_FREE, 0);
-    if (d == NULL || free_bytes == 0 || engine->state != VT_CHILD_READY || d->cfg != s->cfg ||
-        engine->op != 0)
+    if (d == NULL || engine->role != ROLE_ENGINE || free_bytes == 0 || engine->state != VT_CHILD_READY ||
+        d->cfg != s->cfg || engine->op != 0)
         return;
     uint64_t rung_bytes = d->ladder.rung > 0
                               ? engine->launch.kv_bytes_per_token * slots(s) *

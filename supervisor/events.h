@@ -21,8 +21,8 @@ enum event_kind {
     EVENT_PROFILE = 10, /* applied, blessed, rolled back */
     EVENT_PLAN = 11,    /* measured memory is not what was planned */
     EVENT_DRIFT = 12,   /* what runs differs from its blessed record */
-    EVENT_VRAM = 14,    /* a GPU's memory that does not return, is short, or the GPU is lost or proved */
     EVENT_MEMORY = 13,  /* levels, bounces for memory, pressure that is not ours */
+    EVENT_VRAM = 14,    /* a GPU's memory that does not return, is short, or the GPU is lost or proved */
 };
 
 struct event {

@@ -208,11 +208,12 @@ static void must_run(struct fx *f, const char *what)
         fx_fail(f, what);
 }
 
-/* Failed for good: no retry is due, and no file that it watches could change that. */
+/* Failed for good: no retry is due, and neither a file that it watches nor a GPU that is proved could change that. */
 static bool is_over(const json_t *c)
 {
     return c != NULL && strcmp(client_str(c, "state"), "failed") == 0 &&
-           client_num(c, "next_start_ms") == 0 && strcmp(client_str(c, "class"), "payload") != 0;
+           client_num(c, "next_start_ms") == 0 && strcmp(client_str(c, "class"), "payload") != 0 &&
+           strcmp(client_str(c, "class"), "device_lost") != 0;
 }
 
 pid_t fx_wait(struct fx *f, const char *name, const char *state, unsigned min_gen, double seconds)

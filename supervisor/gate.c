@@ -151,6 +151,9 @@ int gate_engine(const struct sup *s, struct vt_err *err)
     struct vt_plan need;
     if (gate_engine_need(s, &need, err) < 0)
         return -1;
+    /* What a GPU holds is judged where the GPU is asked (device.h); the file's pages go as they come. */
+    if (strncmp(vt_config_str(s->cfg, VT_CFG_ENGINE_DEVICE), "gpu:", 4) == 0)
+        need = (struct vt_plan){.work = WORKSPACE};
     uint64_t free_now = mem_read_available(vt_config_str(s->cfg, VT_CFG_PATHS_PROC_ROOT));
     return gate_memory(&need, free_now > 0 ? free_now + s->mem_credit : 0, err);
 }

@@ -1,5 +1,6 @@
 """Everything about a GPU but its arithmetic, where there is none: the engine computes on a fake one, with weights and pages that a vault
 holds and faults that are ordered."""
+import json
 import os
 import re
 
@@ -27,9 +28,16 @@ class World:
         self.path = app.run_dir + '.gpu'
 
     def is_(self, *lines):
+        """From now on."""
         with open(self.path + '.new', 'w') as f:
             f.write(''.join(ln + '\n' for ln in lines))
         os.rename(self.path + '.new', self.path)
+
+
+def status_of(app):
+    """Whatever it says, ready or not."""
+    text = app.ctl('--json', 'status', check=False)[1]
+    return json.loads(text) if text else {'state': '', 'device': '', 'device_lost': 0, 'children': []}
 
 
 def test_same_text_as_the_cpu(tmp_path):
@@ -108,17 +116,17 @@ def test_a_lost_gpu_is_not_used_before_it_is_proved(tmp_path):
         want, world = a.text(short(3), 20), World(a)
         world.is_('wrong')  # its memory is there, and its sums are not right: only a proof finds that
         a.kill('engine0')
-        gpu.wait_for('the next generation, since only what has failed is proved', lambda: a.ctl_json('status')['state'] == 'ready'
+        gpu.wait_for('the next generation, since only what has failed is proved', lambda: status_of(a)['state'] == 'ready'
                      and len(gpu.loads(a)) == 2, 20)
         world.is_('none')
         a.kill('engine0')
-        status = gpu.wait_for('the loss', lambda: (lambda s: s['device_lost'] and s['state'] == 'failed' and s)(a.ctl_json('status')), 10)
+        status = gpu.wait_for('the loss', lambda: (lambda s: s['device_lost'] and s['state'] == 'failed' and s)(status_of(a)), 10)
         assert 'no GPU can be used' in status['device']
         assert stream.get(a.port, '/health').status == 503 and a.metric('vitriol_device_lost') == 1
         for state in ('lost', 'wrong'):
             world.is_(state)
             gpu.wait_for('a proof that fails', lambda: {'lost': 'fallen off the bus', 'wrong': 'computes wrongly'}[state]
-                         in a.ctl_json('status')['device'], 10)
+                         in status_of(a)['device'], 10)
         assert len(gpu.loads(a)) == 2
         world.is_()
         a.wait_ready()
@@ -133,7 +141,7 @@ def test_the_next_engine_waits_for_the_memory(tmp_path):
         want, world = a.text(short(4), 20), World(a)
         world.is_('taken 200')
         a.kill('engine0')
-        gpu.wait_for('the wait', lambda: 'waits until the memory of gpu:0 is back' in a.ctl_json('status')['device'], 10)
+        gpu.wait_for('the wait', lambda: 'waits until the memory of gpu:0 is back' in status_of(a)['device'], 10)
         world.is_('taken 550')
         gpu.wait_for('the refusal', lambda: 'vram_not_returned: ' in a.log_text(), 10)
         assert len(gpu.loads(a)) == 1
@@ -147,8 +155,8 @@ def test_a_gpu_that_is_named_and_missing_is_no_cpu(tmp_path):
     try:
         World(a).is_('none')
         a.start(wait=False)
-        gpu.wait_for('the end', lambda: a.ctl('status', check=False)[0] == 0 and a.ctl_json('status')['state'] == 'failed', 20)
-        engine = [c for c in a.ctl_json('status')['children'] if c['name'] == 'engine0'][0]
+        gpu.wait_for('the end', lambda: status_of(a)['state'] == 'failed', 20)
+        engine = [c for c in status_of(a)['children'] if c['name'] == 'engine0'][0]
         assert engine['class'] == 'config' and 'no GPU can be used' in a.log_text() and not gpu.loads(a)
     finally:
         a.destroy()
