@@ -276,6 +276,30 @@ static void idle_save_is_rolled_back(void **state)
     stage_fini(&s);
 }
 
+/* Verifying in idle time reads a piece every 50 ms, 20 MiB a second at most, however often it is asked to go on. */
+static void scrub_has_a_pace(void **state)
+{
+    struct stage s;
+    struct vt_err err;
+    struct store_facts before, after;
+    stage_init(&s);
+    struct talk t = talk_of(8, 64 * 60);
+    assert_int_equal(puppet_save(&s.e[0], &t, NULL), 0);
+    s.f.time.wall += VT_SEC(15ull * 86400); /* a pass is due */
+    s.f.time.mono += VT_SEC(15ull * 86400);
+    for (int i = 0; i < 1000; i++)
+        serve_upkeep(s.v, &err);
+    store_facts(serve_store(s.v), &before);
+    for (int ms = 0; ms < 1000; ms++) {
+        s.f.time.mono += VT_MS(1);
+        serve_upkeep(s.v, &err);
+    }
+    store_facts(serve_store(s.v), &after);
+    assert_int_equal(after.scrubbed - before.scrubbed, 20); /* blocks of one piece */
+    assert_true(serve_wait_us(s.v) <= VT_MS(50));
+    stage_fini(&s);
+}
+
 static void vanished_engine_is_rolled_back(void **state)
 {
     struct stage s;
@@ -465,17 +489,12 @@ static void damage_in_use(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(save_and_restore),
-        cmocka_unit_test(hybrid_with_big_blocks),
-        cmocka_unit_test(heads_are_listed),
-        cmocka_unit_test(prefix_by_names),
-        cmocka_unit_test(second_save_waits),
-        cmocka_unit_test(idle_save_is_rolled_back),
-        cmocka_unit_test(vanished_engine_is_rolled_back),
-        cmocka_unit_test(false_descriptors),
-        cmocka_unit_test(wrong_acks_end_the_link),
-        cmocka_unit_test(launch_frames),
-        cmocka_unit_test(damage_in_use),
+        cmocka_unit_test(save_and_restore),  cmocka_unit_test(hybrid_with_big_blocks),
+        cmocka_unit_test(heads_are_listed),  cmocka_unit_test(prefix_by_names),
+        cmocka_unit_test(second_save_waits), cmocka_unit_test(idle_save_is_rolled_back),
+        cmocka_unit_test(scrub_has_a_pace),  cmocka_unit_test(vanished_engine_is_rolled_back),
+        cmocka_unit_test(false_descriptors), cmocka_unit_test(wrong_acks_end_the_link),
+        cmocka_unit_test(launch_frames),     cmocka_unit_test(damage_in_use),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

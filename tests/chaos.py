@@ -219,21 +219,27 @@ class Run:
 
     def measure(self):
         try:
-            pid = self.app.pid
-            with open('/proc/%d/status' % pid) as f:
-                kb = next(int(ln.split()[1]) for ln in f if ln.startswith('VmRSS'))
-            self.rss.setdefault(pid, []).append((time.monotonic(), kb, len(os.listdir('/proc/%d/fd' % pid))))
-        except (OSError, StopIteration, ValueError):
-            pass
+            pids = dict(self.app.children(), vitriold=self.app.pid)
+        except (OSError, ValueError):
+            return
+        for name, pid in pids.items():
+            try:
+                with open('/proc/%d/status' % pid) as f:
+                    kb = next(int(ln.split()[1]) for ln in f if ln.startswith('VmRSS'))
+                row = (time.monotonic(), kb, len(os.listdir('/proc/%d/fd' % pid)))
+            except (OSError, StopIteration, ValueError):
+                continue
+            self.rss.setdefault((name, pid), []).append(row)
 
-    def growth(self):
-        """Of the vitriold that lived longest, from its 30th second on: KiB, descriptors, seconds."""
-        spans = []
-        for rows in self.rss.values():
+    def growth(self, name):
+        """Of the one of that name that lived longest, from its 30th second on: seconds, KiB, descriptors, KiB at the end; and
+        how many samples of how many processes were taken."""
+        spans, lives = [], [rows for (n, _), rows in self.rss.items() if n == name]
+        for rows in lives:
             late = [x for x in rows if x[0] - rows[0][0] >= 30]
             if len(late) >= 2:
-                spans.append((late[-1][0] - late[0][0], late[-1][1] - late[0][1], late[-1][2] - late[0][2]))
-        return max(spans, default=(0, 0, 0))
+                spans.append((late[-1][0] - late[0][0], late[-1][1] - late[0][1], late[-1][2] - late[0][2], late[-1][1]))
+        return max(spans, default=(0, 0, 0, 0)) + (sum(map(len, lives)), len(lives))
 
     def go(self):
         a, opt = self.app, self.opt
@@ -297,10 +303,13 @@ def main():
         log = run.app.log_text()
         run.close()
     print('seed %d, %.0f s, %s' % (opt.seed, seconds, run.summary()))
-    span, kib, fds = run.growth()
-    print('vitriold over %.0f s of one life: %+d KiB, %+d descriptors' % (span, kib, fds))
-    if kib > 8192 or fds > 16:
-        run.bad.append('vitriold grew')
+    for name in ('vitriold', 'gateway', 'store', 'engine0'):
+        span, kib, fds, end, samples, lives = run.growth(name)
+        print('%s over %.0f s of one life: %+d KiB to %d, %+d descriptors (%d samples of %d processes)' % (
+            name, span, kib, end, fds, samples, lives))
+        # An engine's pages and the store's cache fill as they are used, up to what they were given.
+        if kib > {'vitriold': 8192, 'gateway': 16384}.get(name, kib) or (name in ('vitriold', 'gateway') and fds > 16):
+            run.bad.append('%s grew' % name)
     for text in run.bad[:10] + ([died] if died else []):
         print('  ' + text)
     if run.bad or died:
