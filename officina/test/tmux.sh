@@ -106,7 +106,7 @@ gateway() {
     printf '%s\n' "$1" >"$work/script"
     "$GATEWAY" "$work/script" --port "${2:-0}" >"$work/gateway.log" 2>&1 &
     gateway_pid=$!
-    i=50
+    i=300
     while [ "$i" -gt 0 ] && ! grep -q 'listening' "$work/gateway.log"; do
         sleep 0.1
         i=$((i - 1))
@@ -145,7 +145,7 @@ same() { # what is, what should be, of what
 
 # The project has that file by now.
 there() {
-    i=100
+    i=600
     while [ "$i" -gt 0 ]; do
         [ -e "$work/project/$1" ] && return 0
         sleep 0.1

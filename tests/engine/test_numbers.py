@@ -233,10 +233,14 @@ def test_needles():
 
 
 def test_inspect_is_quick(tmp_path):
-    import time
-    t0 = time.monotonic()
+    import resource
+
+    def used():  # of the processor, since others run on it too
+        r = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return r.ru_utime + r.ru_stime
+    before = used()
     out = tool('inspect', Q8)
-    assert time.monotonic() - t0 < 1.0
+    assert used() - before < 1.0
     assert 'qwen35' in out and 'blk.0.' in out
 
 
