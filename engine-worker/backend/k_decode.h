@@ -164,11 +164,10 @@ ALWAYS __m256i iq2_scales(const uint8_t *s)
 /* Seven signs in each byte; the eighth makes the number of negatives even. */
 ALWAYS __m256i eighth_sign(__m256i s)
 {
-    const __m256i parity =
+    const __m256i odd =
         both(_mm_setr_epi8(0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0));
-    __m256i lo = _mm256_shuffle_epi8(parity, nibbles(s)),
-            hi = _mm256_shuffle_epi8(parity, nibbles(_mm256_srli_epi16(s, 4)));
-    return _mm256_or_si256(s, _mm256_xor_si256(lo, hi));
+    __m256i half = _mm256_xor_si256(s, _mm256_srli_epi16(s, 4)); /* its low nibble has the parity of the byte */
+    return _mm256_or_si256(s, _mm256_shuffle_epi8(odd, nibbles(half)));
 }
 
 /* Into memory indeed: single words are loaded from there, which is cheaper than taking them out of a register. */
@@ -184,15 +183,15 @@ ALWAYS void put_points(struct block_256 *o, const int at, __m256i v)
     __asm__("" : "+m"(o->point));
 }
 
-/* Eight words of four times seven signs and a scale of four bits. */
+/* Eight words of four times seven signs and a scale of four bits. Two sevens move apart by adding the upper one once more. */
 ALWAYS void signs_and_scales(__m256i a, struct block_256 *o)
 {
-    __m256i s = _mm256_and_si256(a, _mm256_set1_epi32(0x7f)), sc = _mm256_srli_epi32(a, 28);
-    s = _mm256_or_si256(s, _mm256_and_si256(_mm256_slli_epi32(a, 1), _mm256_set1_epi32(0x7f00)));
-    s = _mm256_or_si256(s, _mm256_and_si256(_mm256_slli_epi32(a, 2), _mm256_set1_epi32(0x7f0000)));
-    s = _mm256_or_si256(s, _mm256_and_si256(_mm256_slli_epi32(a, 3), _mm256_set1_epi32(0x7f000000)));
+    __m256i high = _mm256_and_si256(_mm256_slli_epi32(a, 2), _mm256_set1_epi32(0x3fff0000));
+    __m256i s = _mm256_or_si256(_mm256_and_si256(a, _mm256_set1_epi32(0x3fff)), high);
+    s = _mm256_add_epi16(s, _mm256_and_si256(s, _mm256_set1_epi16(0x3f80)));
     put_signs(o, eighth_sign(s));
-    o->sc = odd_numbers(_mm256_permute4x64_epi64(_mm256_packs_epi32(sc, sc), 0x88));
+    __m256i sc = _mm256_or_si256(_mm256_srli_epi32(a, 27), _mm256_set1_epi32(1)); /* odd numbers */
+    o->sc = _mm256_permute4x64_epi64(_mm256_packs_epi32(sc, sc), 0x88);
 }
 
 ALWAYS void signs_iq2_xxs(const uint8_t *w, struct block_256 *o)
