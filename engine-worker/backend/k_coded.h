@@ -266,7 +266,7 @@ PANELS_OF(signed256, tile_256(BE_S256, 0, N, p, x, acc))
 PANELS_OF(m256, tile_256(BE_M256, 4, N, p, x, acc))
 #undef PANELS_OF
 
-/* ---- one or two tokens ---- */
+/* ---- a few tokens ---- */
 
 #if defined(__AVX2__)
 
@@ -310,15 +310,21 @@ ALWAYS __m256 coded_32(const uint32_t ty, const int block, const enum be_form fo
     return _mm256_add_ps(acc, _mm256_mul_ps(_mm256_mul_ps(d, dx), _mm256_cvtepi32_ps(sum)));
 }
 
-/* The same for sub-block k of 256. Types of grids take the points as they are: magnitudes leave their signs to the activations. */
-ALWAYS __m256i pair_sums_256(const uint32_t ty, const bool is_signed, const int bias, const uint8_t *w,
-                             const struct block_256 *o, const int k, const int8_t *q)
+/* The same for sub-block k of 256 and N tokens, whose activations are at q[n]: what a code costs is paid once. Types of grids take
+ * the points as they are: magnitudes leave their signs to the activations. */
+ALWAYS void pair_sums_256(const uint32_t ty, const bool is_signed, const int bias, const uint8_t *w,
+                          const struct block_256 *o, const int k, const int N, const int8_t *const *q,
+                          __m256i *out)
 {
-    if (has_signs(ty))
-        return _mm256_maddubs_epi16(magnitudes(ty, w, o, k), sign_where(load256(q), &o->sign[k]));
-    if (ty == GT_IQ1_S)
-        return _mm256_maddubs_epi16(iq1_points(o, k), load256(q));
-    return pair_sums(is_signed, codes_256(ty, bias, w, o, k), q);
+    __m256i code = has_signs(ty)    ? magnitudes(ty, w, o, k)
+                   : ty == GT_IQ1_S ? iq1_points(o, k)
+                                    : codes_256(ty, bias, w, o, k);
+    UNROLL
+    for (int n = 0; n < N; n++) {
+        const int8_t *x = q[n] + 32 * k;
+        out[n] = has_signs(ty) ? _mm256_maddubs_epi16(code, sign_where(load256(x), &o->sign[k]))
+                               : pair_sums(is_signed, code, x);
+    }
 }
 
 /* How much of a row's sums is due to what was added to its codes. */
@@ -329,18 +335,21 @@ ALWAYS __m256i excess(const uint32_t ty, const int bias, const struct block_256 
     return _mm256_mullo_epi32(_mm256_madd_epi16(o->sc, s16), _mm256_set1_epi32(bias));
 }
 
-/* One row: sums in eight lanes; s16: sums of activation codes in the order of block_256.sc. */
-ALWAYS __m256i row_256(const uint32_t ty, const bool is_signed, const int bias, const uint8_t *w,
-                       const struct block_256 *o, const int8_t *q, __m256i s16, __m256i *min)
+/* One row times N tokens: sums in eight lanes. */
+ALWAYS void row_256(const uint32_t ty, const bool is_signed, const int bias, const uint8_t *w,
+                    const struct block_256 *o, const int N, const int8_t *const *q, __m256i *sum)
 {
-    __m256i sum = _mm256_setzero_si256();
     UNROLL
-    for (int k = 0; k < 8; k++)
-        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(pair_sums_256(ty, is_signed, bias, w, o, k, q + 32 * k),
-                                                      spread(o->sc, k)));
-    if (min != NULL)
-        *min = _mm256_madd_epi16(o->min, s16);
-    return bias == 0 || has_signs(ty) ? sum : _mm256_sub_epi32(sum, excess(ty, bias, o, s16));
+    for (int n = 0; n < N; n++)
+        sum[n] = _mm256_setzero_si256();
+    UNROLL
+    for (int k = 0; k < 8; k++) {
+        __m256i p[GEMV_MOST], sc = spread(o->sc, k);
+        pair_sums_256(ty, is_signed, bias, w, o, k, N, q, p);
+        UNROLL
+        for (int n = 0; n < N; n++)
+            sum[n] = _mm256_add_epi32(sum[n], _mm256_madd_epi16(p[n], sc));
+    }
 }
 
 /* Rows of grids are opened before the first is multiplied: what a processor looks ahead is about one row long, and would be spent
@@ -350,55 +359,88 @@ ALWAYS bool from_grid(const uint32_t ty)
     return has_signs(ty) || ty == GT_IQ1_S || ty == GT_IQ1_M;
 }
 
-ALWAYS __m256 coded_256(const uint32_t ty, const enum be_form form, const int bias, const uint8_t *const w[8],
-                        const struct be_x *x, int64_t t, int64_t b, __m256 acc)
+/* Sums of 16 activation codes in the order of block_256.sc. */
+ALWAYS __m256i sums_apart(const int16_t *s16)
 {
-    const int8_t *q = x->q + t * x->q_stride + 256 * b;
     const __m256i apart = both(_mm_setr_epi8(0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15));
-    __m256i s16 = load256(x->s16 + t * x->s16_stride + 16 * b), v[8], m[8];
-    __m256 dx = _mm256_set1_ps(x->d[t * x->d_stride + b]), d = scales8(ty, w, 0);
-    s16 = _mm256_permute4x64_epi64(_mm256_shuffle_epi8(s16, apart), 0xd8);
+    return _mm256_permute4x64_epi64(_mm256_shuffle_epi8(load256(s16), apart), 0xd8);
+}
+
+ALWAYS void coded_256(const uint32_t ty, const enum be_form form, const int bias, const int N,
+                      const uint8_t *const w[8], const struct be_x *x, int64_t t, int64_t b, __m256 *acc)
+{
+    __m256i s16[GEMV_MOST], v[GEMV_MOST][8], m[GEMV_MOST][8];
+    const int8_t *q[GEMV_MOST];
+    __m256 d = scales8(ty, w, 0);
+    UNROLL
+    for (int n = 0; n < N; n++) {
+        q[n] = x->q + (t + n) * x->q_stride + 256 * b;
+        s16[n] = sums_apart(x->s16 + (t + n) * x->s16_stride + 16 * b);
+    }
     struct block_256 ahead[8];
     for (int r = 0; r < 8 && from_grid(ty); r++)
         open_256(ty, w[r], &ahead[r]);
     for (int r = 0; r < 8; r++) {
         struct block_256 here;
+        __m256i sum[GEMV_MOST];
         if (!from_grid(ty))
             open_256(ty, w[r], &here);
-        v[r] = row_256(ty, form == BE_S256 && bias == SIGNED, bias, w[r], from_grid(ty) ? &ahead[r] : &here,
-                       q, s16, form == BE_M256 ? &m[r] : NULL);
+        const struct block_256 *o = from_grid(ty) ? &ahead[r] : &here;
+        row_256(ty, form == BE_S256 && bias == SIGNED, bias, w[r], o, N, q, sum);
+        UNROLL
+        for (int n = 0; n < N; n++) {
+            v[n][r] =
+                bias == 0 || has_signs(ty) ? sum[n] : _mm256_sub_epi32(sum[n], excess(ty, bias, o, s16[n]));
+            if (form == BE_M256)
+                m[n][r] = _mm256_madd_epi16(o->min, s16[n]);
+        }
     }
-    if (form == BE_M256) {
-        __m256 min = _mm256_mul_ps(mins8(ty, w), _mm256_cvtepi32_ps(fold8(m)));
-        __m256 sum = _mm256_mul_ps(d, _mm256_cvtepi32_ps(fold8(v)));
-        return _mm256_add_ps(acc, _mm256_mul_ps(dx, _mm256_sub_ps(sum, min)));
+    UNROLL
+    for (int n = 0; n < N; n++) {
+        __m256 dx = _mm256_set1_ps(x->d[(t + n) * x->d_stride + b]), sum = _mm256_cvtepi32_ps(fold8(v[n]));
+        if (form == BE_M256) {
+            __m256 min = _mm256_mul_ps(mins8(ty, w), _mm256_cvtepi32_ps(fold8(m[n])));
+            acc[n] = _mm256_add_ps(acc[n], _mm256_mul_ps(dx, _mm256_sub_ps(_mm256_mul_ps(d, sum), min)));
+        } else {
+            acc[n] = _mm256_add_ps(acc[n], _mm256_mul_ps(_mm256_mul_ps(d, dx), sum));
+        }
     }
-    return _mm256_add_ps(acc, _mm256_mul_ps(_mm256_mul_ps(d, dx), _mm256_cvtepi32_ps(fold8(v))));
 }
 
-ALWAYS __m256 coded_block(const uint32_t ty, const int block, const enum be_form form, const int bias,
-                          const uint8_t *const w[8], const struct be_x *x, int64_t t, int64_t b, __m256 acc)
+ALWAYS void coded_block(const uint32_t ty, const int block, const enum be_form form, const int bias,
+                        const int N, const uint8_t *const w[8], const struct be_x *x, int64_t t, int64_t b,
+                        __m256 *acc)
 {
-    if (block == 256)
-        return coded_256(ty, form, bias, w, x, t, b, acc);
+    if (block == 256) {
+        coded_256(ty, form, bias, N, w, x, t, b, acc);
+        return;
+    }
     UNROLL
     for (int k = 0; k < block / 32; k++)
-        acc = coded_32(ty, block, form, bias, w, k, x, t, b, acc);
-    return acc;
+        *acc = coded_32(ty, block, form, bias, w, k, x, t, b, *acc);
 }
 
+#define CODED_BELOW(ty) (from_grid(ty) ? GEMV_MOST + 1 : GEMV_BELOW)
+
 #define CODED_GEMV(TYPE, BLOCK, BYTES, FORM, BIAS)                                                           \
-    ALWAYS __m256 block_##TYPE(const uint8_t *const w[8], const struct be_x *x, int64_t t, int64_t b,        \
-                               __m256 acc)                                                                   \
+    ALWAYS void block_##TYPE(const int N, const uint8_t *const w[8], const struct be_x *x, int64_t t,        \
+                             int64_t b, __m256 *acc)                                                         \
     {                                                                                                        \
-        return coded_block(GT_##TYPE, BLOCK, FORM, BIAS, w, x, t, b, acc);                                   \
+        coded_block(GT_##TYPE, BLOCK, FORM, BIAS, N, w, x, t, b, acc);                                       \
     }                                                                                                        \
     static void gemv_##TYPE(const struct be_mm *m, int64_t r0, int64_t r1)                                   \
     {                                                                                                        \
-        gemv(block_##TYPE, BLOCK, BYTES, m, r0, r1);                                                         \
+        switch (from_grid(GT_##TYPE) ? m->T : 1) {                                                           \
+        case 2: gemv(block_##TYPE, 2, BLOCK, BYTES, m, r0, r1); break;                                       \
+        case 3: gemv(block_##TYPE, 3, BLOCK, BYTES, m, r0, r1); break;                                       \
+        case 4: gemv(block_##TYPE, 4, BLOCK, BYTES, m, r0, r1); break;                                       \
+        default: gemv(block_##TYPE, 1, BLOCK, BYTES, m, r0, r1);                                             \
+        }                                                                                                    \
     }
 
 #else
+
+#define CODED_BELOW(ty) GEMV_BELOW
 
 #define CODED_GEMV(TYPE, BLOCK, BYTES, FORM, BIAS)                                                           \
     static void gemv_##TYPE(const struct be_mm *m, int64_t r0, int64_t r1) {}
@@ -414,7 +456,7 @@ ALWAYS __m256 coded_block(const uint32_t ty, const int block, const enum be_form
     }                                                                                                        \
     static void mm_##TYPE(const struct be_mm *m, int64_t r0, int64_t r1)                                     \
     {                                                                                                        \
-        if (m->T < GEMV_BELOW)                                                                               \
+        if (m->T < CODED_BELOW(GT_##TYPE))                                                                   \
             gemv_##TYPE(m, r0, r1);                                                                          \
         else                                                                                                 \
             panels_##PANELS_NAME(fill_##TYPE, BLOCK, BYTES, m, r0, r1);                                      \

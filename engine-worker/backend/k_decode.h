@@ -166,7 +166,8 @@ ALWAYS __m256i eighth_sign(__m256i s)
 {
     const __m256i odd =
         both(_mm_setr_epi8(0, -128, -128, 0, -128, 0, 0, -128, -128, 0, 0, -128, 0, -128, -128, 0));
-    __m256i half = _mm256_xor_si256(s, _mm256_srli_epi16(s, 4)); /* its low nibble has the parity of the byte */
+    __m256i half =
+        _mm256_xor_si256(s, _mm256_srli_epi16(s, 4)); /* its low nibble has the parity of the byte */
     return _mm256_or_si256(s, _mm256_shuffle_epi8(odd, nibbles(half)));
 }
 

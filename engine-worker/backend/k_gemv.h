@@ -9,6 +9,7 @@
 #if defined(__AVX2__)
 
 #define GEMV_BELOW 3 /* tokens from which unpacking a panel is faster */
+#define GEMV_MOST  4 /* tokens at once, of types whose codes cost more than a product with them */
 
 /* Sums of the lanes of eight vectors. */
 ALWAYS __m256i fold4(__m256i a, __m256i b, __m256i c, __m256i d)
@@ -169,14 +170,16 @@ ALWAYS __m256 block32(const bool q4_0, const uint8_t *const w[8], const struct b
     return _mm256_add_ps(acc, _mm256_mul_ps(d, _mm256_cvtepi32_ps(sum)));
 }
 
-ALWAYS __m256 block_q8_0(const uint8_t *const w[8], const struct be_x *x, int64_t t, int64_t b, __m256 acc)
+ALWAYS void block_q8_0(const int N, const uint8_t *const w[8], const struct be_x *x, int64_t t, int64_t b,
+                       __m256 *acc)
 {
-    return block32(false, w, x, t, b, acc);
+    *acc = block32(false, w, x, t, b, *acc);
 }
 
-ALWAYS __m256 block_q4_0(const uint8_t *const w[8], const struct be_x *x, int64_t t, int64_t b, __m256 acc)
+ALWAYS void block_q4_0(const int N, const uint8_t *const w[8], const struct be_x *x, int64_t t, int64_t b,
+                       __m256 *acc)
 {
-    return block32(true, w, x, t, b, acc);
+    *acc = block32(true, w, x, t, b, *acc);
 }
 
 ALWAYS __m256 block_k45(const bool q5, const uint8_t *const w[8], const struct be_x *x, int64_t t, int64_t b,
@@ -196,17 +199,20 @@ ALWAYS __m256 block_k45(const bool q5, const uint8_t *const w[8], const struct b
                          _mm256_mul_ps(_mm256_set1_ps(x->d[t * x->d_stride + b]), _mm256_sub_ps(sum, min)));
 }
 
-ALWAYS __m256 block_q4_k(const uint8_t *const w[8], const struct be_x *x, int64_t t, int64_t b, __m256 acc)
+ALWAYS void block_q4_k(const int N, const uint8_t *const w[8], const struct be_x *x, int64_t t, int64_t b,
+                       __m256 *acc)
 {
-    return block_k45(false, w, x, t, b, acc);
+    *acc = block_k45(false, w, x, t, b, *acc);
 }
 
-ALWAYS __m256 block_q5_k(const uint8_t *const w[8], const struct be_x *x, int64_t t, int64_t b, __m256 acc)
+ALWAYS void block_q5_k(const int N, const uint8_t *const w[8], const struct be_x *x, int64_t t, int64_t b,
+                       __m256 *acc)
 {
-    return block_k45(true, w, x, t, b, acc);
+    *acc = block_k45(true, w, x, t, b, *acc);
 }
 
-ALWAYS __m256 block_q6_k(const uint8_t *const w[8], const struct be_x *x, int64_t t, int64_t b, __m256 acc)
+ALWAYS void block_q6_k(const int N, const uint8_t *const w[8], const struct be_x *x, int64_t t, int64_t b,
+                       __m256 *acc)
 {
     const int8_t *q = x->q + t * x->q_stride + 256 * b;
     __m256i v[8];
@@ -214,12 +220,14 @@ ALWAYS __m256 block_q6_k(const uint8_t *const w[8], const struct be_x *x, int64_
     for (int r = 0; r < 8; r++)
         v[r] = row_q6_k(w[r], q, x->s16 + t * x->s16_stride + 16 * b);
     __m256 d = _mm256_mul_ps(halves(w, 208), _mm256_set1_ps(x->d[t * x->d_stride + b]));
-    return _mm256_add_ps(acc, _mm256_mul_ps(d, _mm256_cvtepi32_ps(fold8(v))));
+    *acc = _mm256_add_ps(*acc, _mm256_mul_ps(d, _mm256_cvtepi32_ps(fold8(v))));
 }
 
 /* ---- the loops around the blocks, for the types of k_coded.h as well ---- */
 
-typedef __m256 gemv_block(const uint8_t *const w[8], const struct be_x *x, int64_t t, int64_t b, __m256 acc);
+/* acc of N tokens from t on. */
+typedef void gemv_block(const int N, const uint8_t *const w[8], const struct be_x *x, int64_t t, int64_t b,
+                        __m256 *acc);
 
 /* The processor's own prefetching loses itself in eight short streams: the next eight rows, which lie in one piece, are asked
  * for while these are computed. An address, not a pointer: it may lie behind the matrix. */
@@ -229,15 +237,18 @@ ALWAYS void prefetch(size_t at, int bytes)
         __builtin_prefetch((const void *)(at + (size_t)k), 0, 3);
 }
 
-/* Rows r0..r1-1; lanes beyond the matrix repeat its last row. */
-ALWAYS void gemv(gemv_block *one, const int block, const int bytes, const struct be_mm *m, int64_t r0,
-                 int64_t r1)
+/* Rows r0..r1-1 times N tokens at once; lanes beyond the matrix repeat its last row. */
+ALWAYS void gemv(gemv_block *some, const int N, const int block, const int bytes, const struct be_mm *m,
+                 int64_t r0, int64_t r1)
 {
     for (int64_t r = r0; r < r1; r += 8) {
         int64_t lanes = r1 - r < 8 ? r1 - r : 8;
-        for (int64_t t = 0; t < m->T; t++) {
+        for (int64_t t = 0; t < m->T; t += N) {
             const uint8_t *w[8];
-            __m256 acc = _mm256_setzero_ps();
+            __m256 acc[GEMV_MOST];
+            UNROLL
+            for (int n = 0; n < N; n++)
+                acc[n] = _mm256_setzero_ps();
             UNROLL
             for (int k = 0; k < 8; k++)
                 w[k] = m->w + (size_t)(r + (k < lanes ? k : lanes - 1)) * m->row_bytes;
@@ -245,39 +256,41 @@ ALWAYS void gemv(gemv_block *one, const int block, const int bytes, const struct
             for (int64_t b = 0; b < m->n_in / block; b++) {
                 prefetch(ahead, 8 * bytes);
                 ahead += 8 * (size_t)bytes;
-                acc = one(w, &m->x, t, b, acc);
+                some(N, w, &m->x, t, b, acc);
                 UNROLL
                 for (int k = 0; k < 8; k++)
                     w[k] += bytes;
             }
-            memcpy(m->y + t * m->n_out + r, &acc, (size_t)lanes * sizeof(float));
+            UNROLL
+            for (int n = 0; n < N; n++)
+                memcpy(m->y + (t + n) * m->n_out + r, &acc[n], (size_t)lanes * sizeof(float));
         }
     }
 }
 
 static void gemv_q8_0(const struct be_mm *m, int64_t r0, int64_t r1)
 {
-    gemv(block_q8_0, 32, 34, m, r0, r1);
+    gemv(block_q8_0, 1, 32, 34, m, r0, r1);
 }
 
 static void gemv_q4_0(const struct be_mm *m, int64_t r0, int64_t r1)
 {
-    gemv(block_q4_0, 32, 18, m, r0, r1);
+    gemv(block_q4_0, 1, 32, 18, m, r0, r1);
 }
 
 static void gemv_q4_k(const struct be_mm *m, int64_t r0, int64_t r1)
 {
-    gemv(block_q4_k, 256, 144, m, r0, r1);
+    gemv(block_q4_k, 1, 256, 144, m, r0, r1);
 }
 
 static void gemv_q5_k(const struct be_mm *m, int64_t r0, int64_t r1)
 {
-    gemv(block_q5_k, 256, 176, m, r0, r1);
+    gemv(block_q5_k, 1, 256, 176, m, r0, r1);
 }
 
 static void gemv_q6_k(const struct be_mm *m, int64_t r0, int64_t r1)
 {
-    gemv(block_q6_k, 256, 210, m, r0, r1);
+    gemv(block_q6_k, 1, 256, 210, m, r0, r1);
 }
 
 #else
