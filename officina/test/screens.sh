@@ -93,6 +93,34 @@ ON 3 say \"finished\" end"
     [ -e "$work/project/made-by-model" ] && fail 'the denied command ran'
 }
 
+# The first key of a chord before the box was there, the second when it was: it was not read by then.
+case_ahead() {
+    begin ahead "$engine
+ON 1 say \"I will make a file.\" pause 2000 call bash {\"command\":\"touch ahead\"} end
+ON 2 say \"finished\" end"
+    expect READY
+    type 'go'
+    keys Enter
+    expect 'I will make'
+    keys C-x
+    expect 'AWAITING APPROVAL ─ bash'
+    sleep 0.8
+    keys y
+    expect 'that came too quickly' 3
+    [ -e "$work/project/ahead" ] && fail 'a chord that began before the box approved'
+    sleep 0.8
+    keys F1 # and a box that is covered
+    sleep 0.6
+    keys M-y
+    sleep 0.4
+    [ -e "$work/project/ahead" ] && fail 'a covered box was approved'
+    keys F1
+    sleep 0.8
+    keys M-y
+    expect finished 8
+    there ahead
+}
+
 case_click() {
     begin click "$engine
 ON 1 call bash {\"command\":\"touch clicked\"} end
@@ -358,7 +386,7 @@ run() {
     finish
 }
 
-all='start states approval click paste sizes kill suspend away loading bouncing compose scroll rewind ascii terminals'
+all='start states approval ahead click paste sizes kill suspend away loading bouncing compose scroll rewind ascii terminals'
 # shellcheck disable=SC2048,SC2086
 for c in ${*:-$all}; do
     run "$c"
