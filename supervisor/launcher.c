@@ -1,4 +1,4 @@
-/* vitriol: the one command. `serve` runs an appliance in the foreground; run, eval, bench and inspect are vitriol-tool's. */
+/* vitriol: the one command. `serve` runs an appliance in the foreground; run, eval, bench, plan and inspect are vitriol-tool's. */
 #include "ctl_client.h"
 #include "gate.h"
 #include "hold.h"
@@ -22,8 +22,8 @@
 
 #define ARGS_MAX 256
 
-static const char *const commands[] = {"serve", "run",      "eval", "bench",  "inspect",
-                                       "pull",  "officina", "help", "version"};
+static const char *const commands[] = {"serve",   "run",  "eval",     "bench", "plan",
+                                       "inspect", "pull", "officina", "help",  "version"};
 static const char *const ctl_commands[] = {"status",     "health", "wait",        "bounce", "drain",
                                            "checkpoint", "slots",  "fingerprint", "events", "config",
                                            "start",      "stop",   "reset",       "op"};
@@ -43,6 +43,7 @@ static void usage(FILE *out)
           "  run        one answer to the terminal, without an appliance\n"
           "  eval       perplexity of a text, or logits\n"
           "  bench      prefill and decode speed\n"
+          "  plan       what an engine would take of a device, and whether it fits\n"
           "  inspect    what a GGUF file holds\n"
           "  pull       fetch a model: hf:OWNER/REPO:QUANT or a URL\n"
           "  officina   the coding workshop in this folder, or in the one given\n"
@@ -460,7 +461,7 @@ int main(int argc, char **argv)
     if (strcmp(command, "serve") == 0)
         return serve(argc - 2, argv + 2);
     if (strcmp(command, "run") == 0 || strcmp(command, "eval") == 0 || strcmp(command, "bench") == 0 ||
-        strcmp(command, "inspect") == 0)
+        strcmp(command, "plan") == 0 || strcmp(command, "inspect") == 0)
         return become("vitriol-tool", argv); /* its commands have the same names */
     if (strcmp(command, "pull") == 0)
         return become("vitriol-pull", argv + 1);
