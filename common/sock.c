@@ -24,13 +24,15 @@
 
 struct vt_sock {
     nng_socket s;
-    /* Made once: the library makes one for every call otherwise, with locks and a random number. Neither is ever pending
-     * outside of a call, since their time is zero. */
-    nng_aio *recv_aio, *send_aio;
+    /* Made once: the library makes one for every call otherwise, with locks and a random number. Those for receiving and
+     * sending are never pending outside of a call, since their time is zero; `wait` is while nothing is there. */
+    nng_aio *recv_aio, *send_aio, *wait;
     struct vt_sock_opts o;
     int recv_fd, event_fd;
     char path[PATH_MAX_LEN + 1];
     bool listener;
+    bool waits;       /* `wait` was started, and what it brings has not been taken */
+    atomic_bool came; /* it has brought something */
     /* Written by the library's threads under its socket lock, read by the owner: hence atomic, and nothing else. */
     atomic_uint events;
     atomic_int up_pipe; /* id of the one pipe that counts; 0: none */
@@ -42,13 +44,25 @@ static int nng_fail(struct vt_err *err, int code, const char *what, const char *
     return vt_fail(err, code, "%s %s: %s", what, path, nng_strerror(rv));
 }
 
-static void tell(struct vt_sock *s, unsigned event)
+static void wake(int fd)
 {
     static const uint64_t one = 1;
-    atomic_fetch_or(&s->events, event);
-    if (write(s->event_fd, &one, sizeof one) < 0) {
+    if (write(fd, &one, sizeof one) < 0) {
         /* Only a full counter fails, and then the descriptor is readable anyway. */
     }
+}
+
+static void awake(int fd)
+{
+    uint64_t count;
+    while (read(fd, &count, sizeof count) < 0 && errno == EINTR) {
+    }
+}
+
+static void tell(struct vt_sock *s, unsigned event)
+{
+    atomic_fetch_or(&s->events, event);
+    wake(s->event_fd);
 }
 
 static bool peer_ok(struct vt_sock *s, nng_pipe p)
@@ -94,8 +108,15 @@ static int set_options(struct vt_sock *s)
     rv |= nng_pipe_notify(s->s, NNG_PIPE_EV_ADD_PRE, on_pipe, s);
     rv |= nng_pipe_notify(s->s, NNG_PIPE_EV_ADD_POST, on_pipe, s);
     rv |= nng_pipe_notify(s->s, NNG_PIPE_EV_REM_POST, on_pipe, s);
-    rv |= nng_socket_get_int(s->s, NNG_OPT_RECVFD, &s->recv_fd);
     return rv;
+}
+
+/* Runs in a thread of the library. */
+static void on_came(void *arg)
+{
+    struct vt_sock *s = arg;
+    atomic_store(&s->came, true);
+    wake(s->recv_fd);
 }
 
 static int make_aios(struct vt_sock *s)
@@ -103,8 +124,11 @@ static int make_aios(struct vt_sock *s)
     int rv = nng_aio_alloc(&s->recv_aio, NULL, NULL);
     if (rv == 0)
         rv = nng_aio_alloc(&s->send_aio, NULL, NULL);
+    if (rv == 0)
+        rv = nng_aio_alloc(&s->wait, on_came, s);
     if (rv != 0)
         return rv;
+    nng_aio_set_timeout(s->wait, NNG_DURATION_INFINITE);
     nng_aio_set_timeout(s->recv_aio, NNG_DURATION_ZERO);
     nng_aio_set_timeout(s->send_aio, NNG_DURATION_ZERO);
     return 0;
@@ -121,6 +145,25 @@ static int open_pair(nng_socket *s)
     return rv;
 }
 
+static void release(struct vt_sock *s)
+{
+    if (s->event_fd >= 0)
+        close(s->event_fd);
+    if (s->recv_fd >= 0)
+        close(s->recv_fd);
+    free(s);
+}
+
+/* Nothing is there: the descriptor is quiet until something is. The library has such a descriptor, too, but loses two of this
+ * process's with every socket that was asked for it. */
+static void wait_for_more(struct vt_sock *s)
+{
+    awake(s->recv_fd);
+    atomic_store(&s->came, false);
+    s->waits = true;
+    nng_recv_aio(s->s, s->wait);
+}
+
 static int make(struct vt_sock **out, const char *path, const struct vt_sock_opts *o, struct vt_err *err)
 {
     *out = NULL;
@@ -133,14 +176,15 @@ static int make(struct vt_sock **out, const char *path, const struct vt_sock_opt
     s->o = *o;
     snprintf(s->path, sizeof s->path, "%s", path);
     s->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (s->event_fd < 0) {
-        free(s);
-        return vt_fail_errno(err, VT_E_OS, "event descriptor for the socket %s", path);
+    s->recv_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (s->event_fd < 0 || s->recv_fd < 0) {
+        vt_fail_errno(err, VT_E_OS, "event descriptors for the socket %s", path);
+        release(s);
+        return -1;
     }
     int rv = open_pair(&s->s);
     if (rv != 0) {
-        close(s->event_fd);
-        free(s);
+        release(s);
         return nng_fail(err, VT_E_OS, "open socket", path, rv);
     }
     rv = make_aios(s);
@@ -152,6 +196,7 @@ static int make(struct vt_sock **out, const char *path, const struct vt_sock_opt
         vt_sock_close(s);
         return vt_fail(err, VT_E_OS, "socket %s: an option of the library is not what it was", path);
     }
+    wait_for_more(s);
     *out = s;
     return 0;
 }
@@ -201,10 +246,15 @@ static void shut(struct vt_sock *s)
     nng_close(s->s);
     nng_aio_free(s->recv_aio);
     nng_aio_free(s->send_aio);
+    if (s->waits) {
+        nng_aio_wait(s->wait);
+        if (nng_aio_result(s->wait) == 0)
+            nng_msg_free(nng_aio_get_msg(s->wait)); /* came, and was not taken */
+    }
+    nng_aio_free(s->wait);
     if (s->listener)
         unlink(s->path);
-    close(s->event_fd);
-    free(s);
+    release(s);
 }
 
 static void *shut_aside(void *arg)
@@ -255,9 +305,7 @@ int vt_sock_event_fd(const struct vt_sock *s)
 
 unsigned vt_sock_events(struct vt_sock *s, pid_t *peer_pid, uid_t *peer_uid)
 {
-    uint64_t count;
-    while (read(s->event_fd, &count, sizeof count) < 0 && errno == EINTR) {
-    }
+    awake(s->event_fd);
     unsigned events = atomic_exchange(&s->events, 0);
     unsigned long long peer = atomic_load(&s->peer);
     if (peer_pid != NULL)
@@ -267,16 +315,38 @@ unsigned vt_sock_events(struct vt_sock *s, pid_t *peer_pid, uid_t *peer_uid)
     return events;
 }
 
+/* 1: *m is a message; 0: nothing there, and the descriptor will tell; -1: the socket is broken. The first of several is what
+ * `wait` has brought, the others are taken without going through the library's threads. */
+static int next_message(struct vt_sock *s, nng_msg **m)
+{
+    nng_aio *from = s->recv_aio;
+    if (s->waits && !atomic_load(&s->came))
+        return 0;
+    if (s->waits)
+        from = s->wait;
+    else
+        nng_recv_aio(s->s, from);
+    nng_aio_wait(from);
+    int rv = nng_aio_result(from);
+    if (rv == 0) {
+        s->waits = false;
+        *m = nng_aio_get_msg(from);
+        return 1;
+    }
+    if (rv != NNG_EAGAIN && rv != NNG_ENOMEM && rv != NNG_ETIMEDOUT)
+        return -1;
+    wait_for_more(s);
+    return 0;
+}
+
 int vt_sock_recv(struct vt_sock *s, uint8_t **buf, size_t *len)
 {
+    nng_msg *m;
     *buf = NULL;
     *len = 0;
-    nng_recv_aio(s->s, s->recv_aio);
-    nng_aio_wait(s->recv_aio);
-    int rv = nng_aio_result(s->recv_aio);
-    if (rv != 0)
-        return rv == NNG_EAGAIN || rv == NNG_ENOMEM || rv == NNG_ETIMEDOUT ? 0 : -1;
-    nng_msg *m = nng_aio_get_msg(s->recv_aio);
+    int rc = next_message(s, &m);
+    if (rc <= 0)
+        return rc;
     /* The frame outlives the message under an address of its own, so that it can be freed by that alone. */
     uint8_t *copy = nng_alloc(nng_msg_len(m) > 0 ? nng_msg_len(m) : 1);
     if (copy != NULL) {
