@@ -104,10 +104,11 @@ signal() { kill "-$1" "$(workshop)"; }
 
 gateway() {
     printf '%s\n' "$1" >"$work/script"
+    rm -f "$work/gateway.log" # the last one's says that it listens, until the new one has begun its own
     "$GATEWAY" "$work/script" --port "${2:-0}" >"$work/gateway.log" 2>&1 &
     gateway_pid=$!
     i=300
-    while [ "$i" -gt 0 ] && ! grep -q 'listening' "$work/gateway.log"; do
+    while [ "$i" -gt 0 ] && ! grep -qs 'listening' "$work/gateway.log"; do
         sleep 0.1
         i=$((i - 1))
     done
