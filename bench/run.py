@@ -263,7 +263,8 @@ def ms(v):
 
 def render(r):
     o = ['# Benchmarks', '', 'Written by `bench/run.py`; every figure was taken in one run on one machine. '
-         "A GPU's figures, beside a peer's, are in [GPU.md](GPU.md).", '',
+         "A GPU's figures, beside a peer's, are in [GPU.md](GPU.md), those of runs with faults in "
+         '[DURABILITY.md](DURABILITY.md).', '',
          '- machine: ' + r['machine'], '- build: ' + r['build'], '- date: ' + r['date'],
          '- load average at the start: ' + r['load'] + (' (other work ran beside it: read these figures as upper bounds of time)'
                                                       if float(r['load'].split()[0]) > 1 else ''), '']
