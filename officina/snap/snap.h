@@ -20,8 +20,8 @@ struct snap_options {
     const char *root, *home, *session;
     event_sink sink;
     void *arg;
-    uint64_t
-        most; /* bytes that the shadow repository may hold; 0: 4 GiB, and what is younger than an hour is spared */
+    /* Bytes that the shadow repository may hold; 0: 4 GiB, and what is younger than an hour is spared. */
+    uint64_t most;
 };
 
 struct snap;
