@@ -26,6 +26,7 @@ sys.path.insert(0, os.path.join(TOP, 'tests'))
 
 from harness.appliance import program  # noqa: E402
 from harness.workshop import Gateway  # noqa: E402
+from procs import cpu_s, rss_mib  # noqa: E402
 
 ENGINE = 'engine n_ctx=4000000 certified=4000000 slots=1 model=scripted-1 checkpoints=on cut=any'
 
@@ -85,20 +86,6 @@ class Screen:
             if os.waitpid(self.pid, os.WNOHANG)[0]:
                 break
         os.close(self.fd)
-
-
-def cpu_s(pid):
-    total = 0
-    for task in os.listdir('/proc/%d/task' % pid):
-        with open('/proc/%d/task/%s/schedstat' % (pid, task)) as f:
-            total += int(f.read().split()[0])
-    return total / 1e9
-
-
-def rss_mib(pid):
-    with open('/proc/%d/status' % pid) as f:
-        st = dict(ln.split(':', 1) for ln in f)
-    return {k: int(st[k].split()[0]) / 1024 for k in ('VmRSS', 'RssAnon')}
 
 
 def folders(name):

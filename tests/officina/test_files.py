@@ -67,8 +67,8 @@ def test_rewind_restores_that_turn_and_no_more(shop):
     w.gateway.stop()
 
 
-def test_rewind_after_a_kill(shop):
-    """The workshop dies after the edit; the next one goes on with the conversation and takes the turn back."""
+def killed_after_the_edits(shop):
+    """A workshop that died while it waited for the model's last word."""
     w = shop(TWO_EDITS.replace('ON 4', 'ON 4 hang\nON 5').replace('expect result call_4 contains "all good"', ''))
     prepare(w)
     t = w.start(*RULES)
@@ -76,6 +76,12 @@ def test_rewind_after_a_kill(shop):
     for _ in range(4):
         t.until('tool_result')
     t.kill()
+    return w
+
+
+def test_rewind_after_a_kill(shop):
+    """The workshop dies after the edit; the next one goes on with the conversation and takes the turn back."""
+    w = killed_after_the_edits(shop)
     assert b'two' in (w.project / 'a.c').read_bytes()
     t = w.start('--resume', 'last', *RULES)
     t.until('session')
@@ -89,13 +95,7 @@ def test_rewind_after_a_kill(shop):
 
 def test_hand_edits_after_a_kill_stay(shop):
     """What the user changes between the death and the next start is no part of the turn."""
-    w = shop(TWO_EDITS.replace('ON 4', 'ON 4 hang\nON 5').replace('expect result call_4 contains "all good"', ''))
-    prepare(w)
-    t = w.start(*RULES)
-    t.put(type='user', text='rename it')
-    for _ in range(4):
-        t.until('tool_result')
-    t.kill()
+    w = killed_after_the_edits(shop)
     time.sleep(4.5)  # up to three seconds later counts as the turn's
     (w.project / 'by-hand.txt').write_text('mine\n')
     t = w.start('--resume', 'last', *RULES)
