@@ -173,7 +173,7 @@ static void test_probe_hangs(void **state)
     struct fx *f = *state;
     struct world w;
     own(f, &w, "gpu:0");
-    fx_set(f, "supervisor.probe_timeout_ms=500");
+    fx_set(f, "supervisor.probe_timeout_ms=3000");
     fx_set(f, "supervisor.probe_retry_ms=100");
     fx_start(f);
     fx_wait(f, "engine0", "ready", 1, 10);
@@ -183,8 +183,8 @@ static void test_probe_hangs(void **state)
         fx_nap(20);
     double began = fx_now();
     expect_device(f, "gpu:0 is lost", true);
-    assert_true(fx_now() - began < 0.4);
-    fx_wait_log(f, "the probe did not answer in time and was killed", 5);
+    assert_true(fx_now() - began < 2); /* the probe has its 3 s yet */
+    fx_wait_log(f, "the probe did not answer in time and was killed", 10);
     assert_int_equal(gen(f), 1);
     answer_free(f, 1000, "");
     fx_wait(f, "engine0", "ready", 2, 10);

@@ -201,16 +201,22 @@ static void without_gain_no_loop(void **state)
     play_end(&p);
 }
 
+/* Questions 1 to n, answered. */
+static void ask(struct play *p, int n)
+{
+    for (int i = 0; i < n; i++) {
+        char text[32];
+        snprintf(text, sizeof text, "question %d", i + 1);
+        play_say(p, text);
+        play_answer(p, "an answer", NULL);
+    }
+}
+
 static void rewind_and_redo(void **state)
 {
     struct play p;
     play_open(&p, "");
-    for (int i = 0; i < 3; i++) {
-        char text[32];
-        snprintf(text, sizeof text, "question %d", i + 1);
-        play_say(&p, text);
-        play_answer(&p, "an answer", NULL);
-    }
+    ask(&p, 3);
     char *whole = mem_dup(p.body);
     play_say(&p, "/rewind t0003 context");
     assert_string_equal(text_str(&p.m->composer.text), "question 3");
@@ -233,12 +239,7 @@ static void redo_of_older_rewinds(void **state)
 {
     struct play p;
     play_open(&p, "");
-    for (int i = 0; i < 4; i++) {
-        char text[32];
-        snprintf(text, sizeof text, "question %d", i + 1);
-        play_say(&p, text);
-        play_answer(&p, "an answer", NULL);
-    }
+    ask(&p, 4);
     char *whole = mem_dup(p.body);
     play_say(&p, "/rewind t0004 context");
     play_say(&p, "/rewind t0002 context");
