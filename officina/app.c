@@ -51,6 +51,12 @@ static void account(struct app *a, int64_t spent_before)
                   spent - (spent_before > 0 ? spent_before : 0), NULL);
 }
 
+static void keep_seen(void *arg, const char *path, const uint64_t *lines, size_t n)
+{
+    struct app *a = arg;
+    store_seen(a->store, path, lines, n, NULL); /* when it cannot be stored the model reads the file again */
+}
+
 static void step(struct app *a, struct event *e)
 {
     struct effects fx = {0};
@@ -63,6 +69,8 @@ static void step(struct app *a, struct event *e)
     /* While a conversation comes back, what has not come yet would be taken for deleted. Within an answer only what the core marked is written, once a second. A full sync ends a turn. */
     if (e->kind != EV_OPENED && e->kind != EV_STORED)
         store_changes(a, !was_idle && a->m->status == ST_READY);
+    if (e->kind == EV_TOOL_DONE)
+        tools_seen(a->tools, keep_seen, a);
     if (e->kind == EV_STREAM_END)
         account(a, spent);
     for (size_t i = 0; i < fx.n && !a->quit; i++)

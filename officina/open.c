@@ -191,6 +191,12 @@ static int use_coupling(struct app *a, struct vt_err *err)
     return net_use(a->net, a->coupling, err);
 }
 
+static void put_seen(void *arg, const char *path, const uint64_t *lines, size_t n)
+{
+    struct app *a = arg;
+    tools_seen_put(a->tools, path, lines, n);
+}
+
 int app_switch(struct app *a, const char *session, bool fork, struct vt_err *err)
 {
     char id[24];
@@ -221,6 +227,7 @@ int app_switch(struct app *a, const char *session, bool fork, struct vt_err *err
         return -1;
     }
     put_opened(a, o, session, held == 0);
+    store_each_seen(a->store, session, put_seen, a);
     if (store_load(a->store, session, 0, app_put, a, err) < 0)
         return -1;
     const struct event done = {.kind = EV_RESUMED};

@@ -16,9 +16,9 @@
 
 #define BEAT_US 1000000
 
-#define VERSION 1
+#define VERSION 2
 
-static const char schema[] =
+static const char schema_1[] =
     "CREATE TABLE project(id INTEGER PRIMARY KEY, root TEXT UNIQUE NOT NULL, trust_hash TEXT, created "
     "INTEGER NOT NULL);"
     "CREATE TABLE session(num INTEGER PRIMARY KEY, id TEXT UNIQUE NOT NULL, project INTEGER NOT NULL "
@@ -55,6 +55,11 @@ static const char schema[] =
     "NOT NULL);"
     "CREATE VIRTUAL TABLE memory USING fts5(title, body, ref UNINDEXED, session UNINDEXED,"
     "  tokenize='unicode61 remove_diacritics 2');";
+/* A row a file: 64-bit hashes of its lines in this machine's byte order, 0 where a line was not shown. */
+static const char schema_2[] =
+    "CREATE TABLE seen(session INTEGER NOT NULL REFERENCES session ON DELETE CASCADE, path TEXT NOT NULL,"
+    "  lines BLOB NOT NULL, PRIMARY KEY(session, path)) WITHOUT ROWID;";
+static const char *const schemas[VERSION] = {schema_1, schema_2};
 
 /* ---- statements ---- */
 
@@ -89,6 +94,10 @@ static sqlite3_stmt *prepare(struct store *s, struct vt_err *err, const char *sq
         case 'b':
             blob = va_arg(ap, const void *);
             sqlite3_bind_text(st, i + 1, blob, (int)va_arg(ap, size_t), SQLITE_TRANSIENT);
+            break;
+        case 'x':
+            blob = va_arg(ap, const void *);
+            sqlite3_bind_blob(st, i + 1, blob, (int)va_arg(ap, size_t), SQLITE_TRANSIENT);
             break;
         default: break;
         }
@@ -148,6 +157,19 @@ char *sql_str(struct store *s, const char *sql, const char *types, ...)
 
 /* ---- opening ---- */
 
+/* What an older version wrote stays beside the file, should the new one be given up. */
+static int copy_before(struct store *s, int64_t have, struct vt_err *err)
+{
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/officina.db.v%" PRId64, s->home, have);
+    if (access(path, F_OK) == 0)
+        return 0;
+    mode_t before = umask(077);
+    int rc = sql_run(s, err, "VACUUM INTO ?", "s", path);
+    umask(before);
+    return rc;
+}
+
 static int migrate(struct store *s, struct vt_err *err)
 {
     int64_t have = sql_int(s, 0, "PRAGMA user_version", "");
@@ -158,13 +180,16 @@ static int migrate(struct store *s, struct vt_err *err)
         return vt_fail(err, VT_E_VERSION,
                        "%s/officina.db is of a newer Officina (%" PRId64 "); update, or set OFFICINA_HOME",
                        s->home, have);
+    if (have != 0 && copy_before(s, have, err) < 0)
+        return -1;
     snprintf(set, sizeof set, "PRAGMA user_version=%d", VERSION);
     if (sqlite3_exec(s->db, "BEGIN IMMEDIATE", NULL, NULL, NULL) != SQLITE_OK)
         return sql_fail(s, err);
-    /* Another process may have been first. */
-    if (sql_int(s, 0, "PRAGMA user_version", "") == 0 &&
-        (sqlite3_exec(s->db, schema, NULL, NULL, NULL) != SQLITE_OK ||
-         sqlite3_exec(s->db, set, NULL, NULL, NULL) != SQLITE_OK)) {
+    have = sql_int(s, 0, "PRAGMA user_version", ""); /* another process may have been first */
+    bool ok = true;
+    for (int64_t v = have; ok && v < VERSION; v++)
+        ok = sqlite3_exec(s->db, schemas[v], NULL, NULL, NULL) == SQLITE_OK;
+    if (!ok || (have < VERSION && sqlite3_exec(s->db, set, NULL, NULL, NULL) != SQLITE_OK)) {
         int rc = sql_fail(s, err);
         sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
         return rc;
@@ -284,7 +309,8 @@ int store_fork(struct store *s, const char *from, const char *id, uint64_t now, 
     static const char *const copies[] = {
         "INSERT INTO turn SELECT ?, idx, key, state, meta FROM turn WHERE session = ?",
         "INSERT INTO unit SELECT ?, ord, epoch, coupling, meta, bytes FROM unit WHERE session = ?",
-        "INSERT INTO todo SELECT ?, ord, text, state FROM todo WHERE session = ?"};
+        "INSERT INTO todo SELECT ?, ord, text, state FROM todo WHERE session = ?",
+        "INSERT INTO seen SELECT ?, path, lines FROM seen WHERE session = ?"};
     for (size_t i = 0; rc == 0 && i < sizeof copies / sizeof copies[0]; i++)
         rc = sql_run(s, err, copies[i], "ii", num, old);
     if (rc == 0)
@@ -366,6 +392,30 @@ void store_beat(struct store *s)
 int store_title(struct store *s, const char *session, const char *title, struct vt_err *err)
 {
     return sql_run(s, err, "UPDATE session SET title = ? WHERE id = ?", "ss", title, session);
+}
+
+int store_seen(struct store *s, const char *path, const uint64_t *lines, size_t n, struct vt_err *err)
+{
+    if (s->held == NULL)
+        return 0;
+    return sql_run(s, err, "INSERT OR REPLACE INTO seen VALUES(?, ?, ?)", "isx", s->num, path, lines,
+                   n * sizeof *lines);
+}
+
+void store_each_seen(struct store *s, const char *session,
+                     void (*sink)(void *arg, const char *path, const uint64_t *lines, size_t n), void *arg)
+{
+    sqlite3_stmt *st =
+        sql_prepare(s, NULL, "SELECT path, lines FROM seen WHERE session = ?", "i", session_num(s, session));
+    while (st != NULL && sqlite3_step(st) == SQLITE_ROW) {
+        size_t n = (size_t)sqlite3_column_bytes(st, 1) / sizeof(uint64_t);
+        uint64_t *lines = mem_new((n + 1) * sizeof *lines);
+        if (n != 0)
+            memcpy(lines, sqlite3_column_blob(st, 1), n * sizeof *lines);
+        sink(arg, (const char *)sqlite3_column_text(st, 0), lines, n);
+        free(lines);
+    }
+    sqlite3_finalize(st);
 }
 
 /* ---- requests, facts, prompts ---- */

@@ -40,6 +40,11 @@ json_t *store_session(struct store *s, const char *session, struct vt_err *err);
 int store_load(struct store *s, const char *session, uint64_t at, event_sink sink, void *arg,
                struct vt_err *err);
 
+/* Lines of a file that were shown to the model in the held conversation, as tools/seen.h has them; sink gets them back. */
+int store_seen(struct store *s, const char *path, const uint64_t *lines, size_t n, struct vt_err *err);
+void store_each_seen(struct store *s, const char *session,
+                     void (*sink)(void *arg, const char *path, const uint64_t *lines, size_t n), void *arg);
+
 /* Writes what is dirty of the held conversation. hard: with a full sync. */
 int store_sync(struct store *s, struct model *m, bool hard, struct vt_err *err);
 /* One request, for the account: outcome, counts and cost. */

@@ -21,7 +21,7 @@ struct store {
     size_t n_history;
 };
 
-/* A prepared statement with arguments by letters: s text, i int64, d double, b blob (pointer, size_t), n NULL. NULL with err. */
+/* A prepared statement with arguments by letters: s text, i int64, d double, b text of a length (pointer, size_t), x the same as a blob, n NULL. NULL with err. */
 sqlite3_stmt *sql_prepare(struct store *s, struct vt_err *err, const char *sql, const char *types, ...);
 /* The same, run to its end. */
 int sql_run(struct store *s, struct vt_err *err, const char *sql, const char *types, ...);

@@ -2,7 +2,9 @@
 #include "core/play.h"
 #include "store/store.h"
 
+#include <sqlite3.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -272,6 +274,74 @@ static void a_stranger_file_is_refused(void **state)
     home_remove(&h);
 }
 
+static void shown(void *arg, const char *path, const uint64_t *lines, size_t n)
+{
+    struct text *t = arg;
+    text_printf(t, "%s %zu", path, n);
+    for (size_t i = 0; i < n; i++)
+        text_printf(t, " %llu", (unsigned long long)lines[i]);
+    text_puts(t, ";");
+}
+
+static void expect_shown(struct home *h, const char *session, const char *want)
+{
+    struct text t = {0};
+    store_each_seen(h->s, session, shown, &t);
+    assert_string_equal(text_str(&t), want);
+    text_free(&t);
+}
+
+static void shown_lines_are_kept(void **state)
+{
+    static const uint64_t lines[] = {7, 0, 9};
+    struct home h;
+    struct play p;
+    struct vt_err err = {0};
+    home_make(&h);
+    begin(&h, &p);
+    assert_int_equal(store_seen(h.s, "a", lines, 1, &err), 0);
+    assert_int_equal(store_seen(h.s, "a", lines, 3, &err), 0);
+    assert_int_equal(store_seen(h.s, "b", lines, 0, &err), 0);
+    store_close(h.s);
+    home_open(&h);
+    expect_shown(&h, "s1", "a 3 7 0 9;b 0;");
+    expect_shown(&h, "nobody", "");
+    assert_int_equal(store_fork(h.s, "s1", "s2", 2, &err), 0);
+    expect_shown(&h, "s2", "a 3 7 0 9;b 0;");
+    assert_int_equal(store_seen(h.s, "c", lines, 1, &err), 0); /* it holds none: nothing is written */
+    expect_shown(&h, "s1", "a 3 7 0 9;b 0;");
+    play_end(&p);
+    home_remove(&h);
+}
+
+/* A file of the first version: its conversations stay, and a copy of it is kept. */
+static void an_older_file_is_migrated(void **state)
+{
+    struct home h;
+    struct play p;
+    char path[128];
+    sqlite3 *db;
+    home_make(&h);
+    begin(&h, &p);
+    store_close(h.s);
+    snprintf(path, sizeof path, "%s/officina.db", h.dir);
+    assert_int_equal(sqlite3_open(path, &db), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(db, "DROP TABLE seen; PRAGMA user_version=1", NULL, NULL, NULL), SQLITE_OK);
+    sqlite3_close(db);
+    home_open(&h);
+    static const uint64_t line = 5;
+    struct vt_err err = {0};
+    assert_int_equal(store_hold(h.s, "s1", &err), 1);
+    assert_int_equal(store_seen(h.s, "a", &line, 1, &err), 0);
+    expect_shown(&h, "s1", "a 1 5;");
+    snprintf(path, sizeof path, "%s/officina.db.v1", h.dir);
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_mode & 077, 0);
+    play_end(&p);
+    home_remove(&h);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -281,6 +351,8 @@ int main(void)
         cmocka_unit_test(draft_and_queue_are_kept),
         cmocka_unit_test(memory_is_searched),
         cmocka_unit_test(a_stranger_file_is_refused),
+        cmocka_unit_test(shown_lines_are_kept),
+        cmocka_unit_test(an_older_file_is_migrated),
         cmocka_unit_test(a_long_conversation_opens_quickly),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

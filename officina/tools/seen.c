@@ -11,6 +11,7 @@ struct file {
     char *path;
     uint64_t *lines; /* hash of line i + 1; 0: not shown */
     size_t n;
+    bool changed; /* since seen_changes() */
 };
 
 struct seen {
@@ -49,6 +50,37 @@ static struct file *find(const struct seen *s, const char *path)
     return NULL;
 }
 
+static struct file *add(struct seen *s, const char *path)
+{
+    struct file *f = find(s, path);
+    if (f)
+        return f;
+    s->files = mem_room(s->files, s->n, &s->cap, sizeof *s->files);
+    f = &s->files[s->n++];
+    *f = (struct file){.path = mem_dup(path)};
+    return f;
+}
+
+void seen_put(struct seen *s, const char *path, const uint64_t *lines, size_t n)
+{
+    struct file *f = add(s, path);
+    free(f->lines);
+    f->lines = mem_new((n + 1) * sizeof *f->lines);
+    if (n)
+        memcpy(f->lines, lines, n * sizeof *f->lines);
+    f->n = n;
+}
+
+void seen_changes(struct seen *s, seen_sink sink, void *arg)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        struct file *f = &s->files[i];
+        if (f->changed)
+            sink(arg, f->path, f->lines, f->n);
+        f->changed = false;
+    }
+}
+
 static uint64_t hash(const char *s, size_t n)
 {
     uint8_t h[VT_XXH128_LEN];
@@ -76,14 +108,9 @@ static uint64_t *hashes(const char *s, size_t len, size_t *n)
 
 void seen_show(struct seen *s, const char *path, const char *content, size_t len, long first, long count)
 {
-    struct file *f = find(s, path);
+    struct file *f = add(s, path);
     size_t n;
     uint64_t *all = hashes(content, len, &n);
-    if (!f) {
-        s->files = mem_room(s->files, s->n, &s->cap, sizeof *s->files);
-        f = &s->files[s->n++];
-        *f = (struct file){mem_dup(path), NULL, 0};
-    }
     if (f->n < n) {
         f->lines = mem_grow(f->lines, n * sizeof *f->lines);
         memset(f->lines + f->n, 0, (n - f->n) * sizeof *f->lines);
@@ -91,6 +118,7 @@ void seen_show(struct seen *s, const char *path, const char *content, size_t len
     }
     for (long i = first; i < first + count && i <= (long)n; i++)
         f->lines[i - 1] = all[i - 1];
+    f->changed = true;
     free(all);
 }
 
@@ -125,13 +153,10 @@ void seen_changed(struct seen *s, const char *path, const char *before, size_t l
         if (was != SIZE_MAX && (!f || was >= f->n || f->lines[was] != a[was]))
             b[i] = 0; /* it was not known before, and was not written now */
     }
-    if (!f) {
-        s->files = mem_room(s->files, s->n, &s->cap, sizeof *s->files);
-        f = &s->files[s->n++];
-        *f = (struct file){mem_dup(path), NULL, 0};
-    }
+    f = add(s, path);
     free(f->lines);
     f->lines = b;
     f->n = m;
+    f->changed = true;
     free(a);
 }

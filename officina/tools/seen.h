@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 struct seen;
 
@@ -20,5 +21,11 @@ bool seen_has(const struct seen *s, const char *path, const char *content, size_
 /* An own change: lines common at both ends keep what is known (moved), those between are known as written. */
 void seen_changed(struct seen *s, const char *path, const char *before, size_t n, const char *after,
                   size_t m);
+
+/* For the store: one hash a line, 0 where it was not shown. */
+typedef void (*seen_sink)(void *arg, const char *path, const uint64_t *lines, size_t n);
+/* Every file that changed since the last call. */
+void seen_changes(struct seen *s, seen_sink sink, void *arg);
+void seen_put(struct seen *s, const char *path, const uint64_t *lines, size_t n);
 
 #endif

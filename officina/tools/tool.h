@@ -13,6 +13,7 @@
 
 #include "core/event.h"
 #include "err.h"
+#include "tools/seen.h"
 
 #include <poll.h>
 
@@ -73,6 +74,9 @@ const char *tools_sandbox(const struct tools *t);
 /* The conversation changed (resume, new, fork): seen lines and session rules start anew. */
 void tools_session(struct tools *t, const char *session);
 void tools_trust(struct tools *t, bool trusted);
+/* The lines that were shown: what changed since the last call, and what another process left. */
+void tools_seen(struct tools *t, seen_sink sink, void *arg);
+void tools_seen_put(struct tools *t, const char *path, const uint64_t *lines, size_t n);
 
 void tools_check(struct tools *t, const struct tool_call *c);
 /* bound: of the approval, or NULL where none was needed (checked again: an unasked call that would now ask

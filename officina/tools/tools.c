@@ -109,6 +109,16 @@ void tools_session(struct tools *t, const char *session)
     rules_clear(t->rules, RULE_SESSION);
 }
 
+void tools_seen(struct tools *t, seen_sink sink, void *arg)
+{
+    seen_changes(t->seen, sink, arg);
+}
+
+void tools_seen_put(struct tools *t, const char *path, const uint64_t *lines, size_t n)
+{
+    seen_put(t->seen, path, lines, n);
+}
+
 void tools_trust(struct tools *t, bool trusted)
 {
     rules_trust(t->rules, trusted);

@@ -189,6 +189,22 @@ def test_rewind_and_redo(shop):
     w.gateway.stop()
 
 
+def test_what_was_shown_survives_a_restart(shop):
+    w = shop('ON 1 call read {"path":"a.txt"} end\nON 2 say "read" end\n'
+             'ON 3 call edit {"path":"a.txt","start":2,"end":2,"new":"TWO"} end\n'
+             'ON 4 expect result call_2 lacks "not read" say "done" end\n'
+             'ON 5 call edit {"path":"b.txt","start":1,"end":1,"new":"X"} end\n'
+             'ON 6 expect result call_3 contains "not read" say "sorry" end\n')
+    (w.project / 'a.txt').write_text('one\ntwo\n')
+    (w.project / 'b.txt').write_text('one\n')
+    assert w.ask('look')[0] == 0
+    assert w.ask('edit', '--resume', 'last', '--allow', 'edit:**')[1]['text'] == 'done'
+    assert (w.project / 'a.txt').read_text() == 'one\nTWO\n'
+    assert w.ask('that, too', '--resume', 'last', '--allow', 'edit:**')[1]['text'] == 'sorry'
+    assert (w.project / 'b.txt').read_text() == 'one\n'
+    w.gateway.stop()
+
+
 def test_unreadable_input_is_told(shop):
     w = shop('ON 1 say "yes" end\n')
     p = w.run('--input-format', 'stream-json', '--output-format', 'stream-json',
