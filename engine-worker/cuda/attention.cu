@@ -194,7 +194,7 @@ __global__ void __launch_bounds__(THREADS)
 {
     constexpr int SLOT = WARP_KEYS * (D + 8 + DV + 8), SUMS = DV + 8;
     static_assert(D >= DV, "the four outputs fit where one slot of each warp was");
-    extern __shared__ __align__(16) unsigned char shared[];
+    CU_SHARED(unsigned char, shared, 16);
     __shared__ float2 state[WARPS][VECTORS];
     cu_wait();
     const struct be_attn &a = s.a;
@@ -382,7 +382,7 @@ __global__ void __launch_bounds__(THREADS)
            const int32_t *row_run)
 {
     cu_wait();
-    extern __shared__ __align__(16) unsigned char shared[];
+    CU_SHARED(unsigned char, shared, 16);
     int group = a.n_head / a.n_kv_head, sk = a.d + 8, sv = a.dv + 8;
     float *qs = (float *)shared;          /* [HEADS][d] */
     float *p = qs + HEADS * a.d;          /* [HEADS][KEYS] */

@@ -17,9 +17,13 @@
 
 static __device__ __forceinline__ float exp2_fast(float x)
 {
+#ifdef CU_EMULATED
+    return exp2f(x);
+#else
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
+#endif
 }
 
 static __device__ __forceinline__ uint32_t pack(float x, float y)

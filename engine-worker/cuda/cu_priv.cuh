@@ -13,6 +13,15 @@ extern "C" { /* headers of C code */
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+/* Shared memory whose size the launch names. */
+#ifdef CU_EMULATED
+#define CU_SHARED(type, name, align) type *name = (type *)emu_shared()
+#else
+#define CU_SHARED(type, name, align)                                                                         \
+    extern __shared__ __align__(align)                                                                       \
+    type name[]
+#endif
+
 #define CU_GRAPHS   64
 #define CU_FEW_TILE 8   /* rows in a tile of few.cu */
 #define CU_TILE     128 /* and of tiles.cu */

@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(THREADS, 2)
     flash(float *out, struct shares to, const float *q, struct flash f, const struct be_attn_run *runs)
 {
     constexpr int TILE = TILE_KEYS(D), SLOT = 2 * TILE * (D + 8), PART = PART_KEYS(D, M), OWN = 16 * M;
-    extern __shared__ __align__(16) unsigned char shared[];
+    CU_SHARED(unsigned char, shared, 16);
     cu_wait();
     const struct be_attn &a = f.a;
     int group = a.n_head / a.n_kv_head, lane = threadIdx.x % 32, warp = threadIdx.x / 32;

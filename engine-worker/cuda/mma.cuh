@@ -25,6 +25,8 @@ static __device__ __forceinline__ void mma_f16(float *c, const uint32_t *a, uint
         "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%2,%3};"
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
         : "r"(a[2]), "r"(a[3]), "r"(b1));
+#elif defined(CU_EMULATED)
+    emu_mma(c, a, b0, b1, [](uint16_t h) { return __half2float({h}); });
 #endif
 }
 
@@ -32,6 +34,9 @@ static __device__ __forceinline__ void mma_f16(float *c, const uint32_t *a, uint
 template <bool TRANSPOSED>
 static __device__ __forceinline__ void load_matrices(uint32_t *to, const void *from)
 {
+#ifdef CU_EMULATED
+    emu_matrices(to, from, TRANSPOSED);
+#else
     uint32_t at = (uint32_t)__cvta_generic_to_shared(from);
     if constexpr (TRANSPOSED)
         asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -43,6 +48,7 @@ static __device__ __forceinline__ void load_matrices(uint32_t *to, const void *f
                      : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                      : "r"(at)
                      : "memory");
+#endif
 }
 
 /* 16 bytes into shared memory, or zeros; behind commit and wait. Below sm_80 at once. */
@@ -53,6 +59,8 @@ static __device__ __forceinline__ void copy16(void *to, const void *from, bool r
         "cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((uint32_t)__cvta_generic_to_shared(to)),
         "l"(from), "r"(real ? 16 : 0)
         : "memory");
+#elif defined(CU_EMULATED)
+    emu_copy(to, real ? from : NULL, 16);
 #else
     uint4 v = {0, 0, 0, 0};
     if (real)
@@ -66,6 +74,8 @@ static __device__ __forceinline__ void copies_commit()
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
     asm volatile("cp.async.commit_group;" ::: "memory");
+#elif defined(CU_EMULATED)
+    emu_commit();
 #endif
 }
 
@@ -74,6 +84,8 @@ template <int N> static __device__ __forceinline__ void copies_wait()
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+#elif defined(CU_EMULATED)
+    emu_copies_wait(N);
 #endif
 }
 

@@ -178,7 +178,7 @@ __global__ void __launch_bounds__(THREADS, 2)
     tiled(const __grid_constant__ struct many m, const struct halves x,
           const __grid_constant__ struct spans all)
 {
-    extern __shared__ __align__(128) uint4 shared[];
+    CU_SHARED(uint4, shared, 128);
     uint4 *tx = shared, *tw = shared + 2 * STAGE; /* two steps of each */
     cu_wait();
     const struct span s = span_of(all, blockIdx.x, TILE);
