@@ -183,6 +183,14 @@ double telemetry_gauge(const struct telemetry *t, unsigned num)
     return sum;
 }
 
+int telemetry_child_state(const struct telemetry *t, const char *name)
+{
+    for (unsigned i = 0; i < t->n; i++)
+        if (t->child[i].listed && strcmp(t->child[i].name, name) == 0)
+            return (int)t->child[i].state;
+    return -1;
+}
+
 static double rate(uint64_t n, uint64_t us)
 {
     return us > 0 ? (double)n * 1e6 / (double)us : 0;

@@ -17,6 +17,8 @@ void telemetry_frame(struct telemetry *t, const struct vt_frame *f, uint64_t now
 /* Sum of a counter over children; of a gauge likewise (missing: 0). */
 uint64_t telemetry_counter(const struct telemetry *t, unsigned num);
 double telemetry_gauge(const struct telemetry *t, unsigned num);
+/* enum vt_child_state as it was told last; -1: no such child was listed. */
+int telemetry_child_state(const struct telemetry *t, const char *name);
 /* Means over the last minute of work: tokens a second. */
 double telemetry_prompt_rate(const struct telemetry *t);
 double telemetry_predicted_rate(const struct telemetry *t);

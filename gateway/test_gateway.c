@@ -32,6 +32,7 @@ static void test_states(void **state)
     assert_int_equal(r.status, 503);
     assert_non_null(strstr(r.body, "Loading model"));
     assert_non_null(strstr(r.head, "Retry-After: 2"));
+    assert_null(strstr(r.body, "bounce_eta_s")); /* a first start is no bounce */
     assert_string_equal(error_type(&r, type, sizeof type), "unavailable_error");
     reply_free(&r);
     http_call(&b, &r, "POST", "/v1/chat/completions", NULL, chat);

@@ -227,9 +227,17 @@ static void test_hold_and_retry_after(void **state)
     assert_non_null(strstr(r.head, "Retry-After: "));
     assert_string_equal(error_type(&r, type, sizeof type), "rate_limit_error");
     reply_free(&r);
+    boss_hold(&b, true);
+    boss_run(&b, 50);
     http_call(&b, &r, "GET", "/health", NULL, NULL);
     assert_int_equal(r.status, 503);
+    json_t *v = reply_json(&r), *e = json_object_get(v, "error");
+    assert_string_equal(json_string_value(json_object_get(e, "state")), "bouncing");
+    double eta = json_real_value(json_object_get(e, "bounce_eta_s"));
+    assert_true(eta > 0 && eta <= 1.5); /* as the routes said, less what has passed */
+    json_decref(v);
     reply_free(&r);
+    boss_hold(&b, false);
     boss_engine_up(&b);
     http_read(&b, held, &r, NULL, 3000);
     assert_int_equal(r.status, 200);

@@ -22,6 +22,7 @@ struct kv {
     struct kv_ledger *ledger;
     uint64_t *seals; /* [n_pages + n_snaps], with a ledger */
     uint32_t taken, spoilt;
+    uint64_t evicted;
 
     uint8_t *data; /* [n_pages][page_bytes], then the snapshots and the seals */
     struct page *pages;
@@ -290,6 +291,7 @@ uint32_t kv_page_alloc(struct kv *kv)
         lru_remove(kv, victim);
         unlink_name(kv, victim);
         give_free(kv, victim);
+        kv->evicted++;
     }
     uint32_t page = kv->free_pages[--kv->n_free];
     kv->pages[page].refs = 1;
@@ -483,5 +485,6 @@ void kv_stats(const struct kv *kv, struct kv_stats *out)
         .snaps_used = kv->n_snaps - kv->n_free_snaps,
         .taken = kv->taken,
         .spoilt = kv->spoilt,
+        .evicted = kv->evicted,
     };
 }

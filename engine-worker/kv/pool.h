@@ -90,6 +90,7 @@ struct kv_stats {
     uint32_t pages, used, cached, free; /* pages: referenced, published without reference, neither */
     uint32_t snaps, snaps_used;
     uint32_t taken, spoilt; /* pages that were taken over, and that failed their seal */
+    uint64_t evicted;       /* cached pages that were wanted for something else */
 };
 void kv_stats(const struct kv *kv, struct kv_stats *out);
 

@@ -514,6 +514,32 @@ static int group_teardown(void **state)
     return 0;
 }
 
+static void evictions_are_counted(void **state)
+{
+    struct kv *kv = make_kv(2, 0, false);
+    struct kv_stats st;
+    uint8_t name[KV_NAME] = {0};
+    uint32_t page[2];
+    for (uint32_t i = 0; i < 2; i++) {
+        page[i] = kv_page_alloc(kv);
+        name[0] = (uint8_t)(i + 1);
+        assert_int_equal(kv_page_publish(kv, page[i], name), page[i]);
+        kv_page_unref(kv, page[i]); /* cached from here on */
+    }
+    kv_stats(kv, &st);
+    assert_int_equal(st.evicted, 0);
+    page[0] = kv_page_alloc(kv); /* the older one makes room, the newer one stays */
+    kv_stats(kv, &st);
+    assert_int_equal(st.evicted, 1);
+    assert_int_not_equal(kv_page_find(kv, name), KV_NONE);
+    kv_page_unref(kv, page[0]);
+    page[0] = kv_page_alloc(kv); /* a free page costs nobody anything */
+    kv_stats(kv, &st);
+    assert_int_equal(st.evicted, 1);
+    kv_page_unref(kv, page[0]);
+    kv_free(kv);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -533,6 +559,7 @@ int main(void)
         cmocka_unit_test(poison_is_not_found_again),
         cmocka_unit_test(an_import_becomes_a_sequence),
         cmocka_unit_test(a_full_pool_says_so),
+        cmocka_unit_test(evictions_are_counted),
     };
     return cmocka_run_group_tests_name("kv", tests, group_setup, group_teardown);
 }

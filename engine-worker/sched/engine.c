@@ -478,6 +478,8 @@ static void engine_counters(const struct eng *e, struct eng_counters *out)
     for (uint32_t i = 0; i < e->n_slots; i++)
         out->processing += e->slots[i].req != NULL;
     out->kv_used_tokens = (uint64_t)(kv.used - e->canary.n_pages) * BE_PAGE;
+    out->kv_evicted_pages = kv.evicted;
+    out->kv_evicted_tokens += kv.evicted * BE_PAGE;
 }
 
 static uint64_t engine_device_free(const struct eng *e)

@@ -142,6 +142,7 @@ struct eng_counters {
     uint64_t prompt_us, predict_us;
     uint32_t processing, deferred;
     uint64_t kv_used_tokens;
+    uint64_t kv_evicted_tokens, kv_evicted_pages; /* given up for want of room; tails of slots are no pages */
 };
 
 enum eng_op {

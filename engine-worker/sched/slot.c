@@ -175,6 +175,8 @@ bool slot_evict_idle(struct eng *e, const struct slot *except)
         return false;
     uint8_t root[KV_NAME];
     memcpy(root, victim->seq.names[0], KV_NAME);
+    e->counters.kv_evicted_tokens +=
+        victim->seq.n % BE_PAGE; /* whole pages stay cached until they are taken */
     kv_seq_clear(&victim->seq, root);
     slot_changed(victim);
     return true;

@@ -401,6 +401,7 @@ static void proof_of_life(void **state)
     struct eng_counters n;
     eng_real.counters(r.e, &n);
     assert_int_equal(n.kv_used_tokens, 0);
+    assert_int_equal(n.kv_evicted_tokens, 0);
     rig_close(&r);
 }
 
@@ -465,7 +466,11 @@ static void held_exports_make_others_wait(void **state)
         assert_int_equal(x[s]->n_blocks, 1);
     }
     assert_int_equal(eng_real.import_begin(r.e, 0, "default", ids, 512, 1, 256, &imp, &held, &err),
-                     0); /* evicts slot 1 */
+                     0); /* evicts slot 1, whose whole page the export keeps */
+    struct eng_counters n;
+    eng_real.counters(r.e, &n);
+    assert_int_equal(n.kv_evicted_tokens, 504 - 256);
+    assert_int_equal(n.kv_evicted_pages, 0);
     q.slot = 1;
     q.ids = ids + 900;
     uint64_t h = rig_submit(&r, &q);

@@ -243,7 +243,9 @@ void report_counters(struct worker *w)
                    {VT_SERIES_PREFIX_LATE, ck.fetches_late},
                    {VT_SERIES_RESTORE_TOKENS, worth.total.restored},
                    {VT_SERIES_RESTORE_REUSED, worth.total.reused},
-                   {VT_SERIES_RESTORE_SPENT, worth.total.spent_us}};
+                   {VT_SERIES_RESTORE_SPENT, worth.total.spent_us},
+                   {VT_SERIES_KV_EVICTED, c->kv_evicted_tokens},
+                   {VT_SERIES_KV_EVICTED_PAGES, c->kv_evicted_pages}}; /* ascending, as in every map */
     double pool = f->pool_tokens > 0 ? (double)f->pool_tokens : 1;
     const struct {
         unsigned num;

@@ -2,6 +2,8 @@
 #include "api.h"
 #include "params.h"
 
+#include "../telemetry.h"
+
 #include <string.h>
 #include <unistd.h>
 
@@ -30,6 +32,7 @@ void api_health(struct gateway *gw, struct http_req *r)
     if (!en || gw->draining || gw->router.stopping) {
         router_unavailable(&gw->router, &e);
         e.state = health_state(gw);
+        e.eta = strcmp(e.state, "bouncing") == 0 && e.retry_ms > 0;
         api_error_reply(r, &e);
         return;
     }
@@ -129,6 +132,21 @@ static const char *cache_cut(const struct model *m)
     return "any";
 }
 
+/* Whether a slot can be saved, and why not. One that is only starting again counts: who saves then waits a moment. */
+static json_t *checkpoints(const struct gateway *gw)
+{
+    int state = telemetry_child_state(gw->telemetry, "store");
+    const char *why = state < 0                    ? "no checkpoint store runs"
+                      : state == VT_CHILD_FAILED   ? "the checkpoint store has failed"
+                      : state == VT_CHILD_DOWN     ? "the checkpoint store is stopped"
+                      : state == VT_CHILD_DRAINING ? "the checkpoint store is shutting down"
+                                                   : NULL;
+    json_t *o = json_pack("{s:b}", "available", why == NULL);
+    if (why)
+        json_object_set_new(o, "why_not", json_string(why));
+    return o;
+}
+
 void api_props(struct gateway *gw, struct http_req *r)
 {
     const struct model *m = &gw->model;
@@ -164,6 +182,7 @@ void api_props(struct gateway *gw, struct http_req *r)
     json_object_set_new(o, "build_info", json_string(gw->build));
     json_object_set_new(o, "is_sleeping", json_false());
     json_object_set_new(o, "cache_cut", json_string(cache_cut(m)));
+    json_object_set_new(o, "checkpoints", checkpoints(gw));
     api_reply_json(r, 200, o);
 }
 

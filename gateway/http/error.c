@@ -111,6 +111,8 @@ json_t *api_error_json(const struct api_err *e)
     }
     if (e->state)
         json_object_set_new(o, "state", json_string(e->state));
+    if (e->eta)
+        json_object_set_new(o, "bounce_eta_s", json_real((double)e->retry_ms / 1000));
     json_t *top = json_object();
     if (json_object_set_new(top, "error", o)) {
         json_decref(top);

@@ -16,6 +16,7 @@ struct api_err {
     int64_t n_prompt, n_ctx; /* exceed_context_size_error only */
     uint32_t retry_ms;       /* 429, 503: when to come again; 0 = 1 s */
     const char *state;       /* of /health: why nothing is served; NULL: not told */
+    bool eta;                /* retry_ms is when a restart will be over */
 };
 
 /* Fills e and returns -1. param may be NULL. */

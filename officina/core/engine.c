@@ -189,18 +189,21 @@ static void on_slots(struct model *m, const struct event *e)
     json_decref(v);
 }
 
-/* The value of an unlabelled series; -1 when it is not there. */
+/* The value of a series, the sum of its samples where they have labels; -1 when it is not there. */
 static double series(const char *text, const char *name)
 {
     size_t n = strlen(name);
+    double sum = -1;
     for (const char *p = text; p != NULL && *p != '\0'; p = strchr(p, '\n')) {
         p += *p == '\n';
-        if (strncmp(p, name, n) == 0 && p[n] == ' ') {
-            double v = strtod(p + n, NULL);
-            return isfinite(v) && v >= 0 ? v : -1;
-        }
+        if (strncmp(p, name, n) != 0 || (p[n] != ' ' && p[n] != '{'))
+            continue;
+        const char *value = p + n + strcspn(p + n, p[n] == '{' ? "}\n" : " ");
+        double v = *value == '}' || *value == ' ' ? strtod(value + 1, NULL) : -1;
+        if (isfinite(v) && v >= 0)
+            sum = (sum > 0 ? sum : 0) + v;
     }
-    return -1;
+    return sum;
 }
 
 static void push_speed(struct model *m, double speed)

@@ -76,6 +76,7 @@ def test_props(app):
     assert p['total_slots'] == 4
     assert p['default_generation_settings']['n_ctx'] == 1024 and p['n_ctx'] == 1024
     assert 'im_start' in p['chat_template']
+    assert p['checkpoints'] == {'available': True}
     assert p['chat_template_caps']['supports_system_role'] and p['chat_template_caps']['supports_tools']
 
 
@@ -140,6 +141,17 @@ def test_metrics(app):
     assert r.headers['content-type'].startswith('text/plain; version=0.0.4')
     for line in r.raw.decode().splitlines():
         assert line.startswith('#') or ('nan' not in line.lower() and 'inf' not in line.split()[-1].lower()), line
+
+
+def test_evictions_are_counted(app):
+    """More conversations than the pool holds: the oldest pages make room, and that is told."""
+    def evicted():
+        return app.metric('vitriol_kv_evicted_pages_total')
+    before = evicted()
+    for i in range(8):
+        assert post(app.port, '/completion', {'prompt': [1000 + 7 * i] * 900, 'n_predict': 1}).status == 200
+    wait_for('pages were given up', lambda: evicted() > before)
+    assert app.metric('vitriol_kv_evicted_tokens_total') >= 256 * (evicted() - before)
 
 
 def test_metrics_format(app):
