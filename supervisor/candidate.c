@@ -1,5 +1,6 @@
 #include "candidate.h"
 
+#include "device.h"
 #include "gate.h"
 #include "payload.h"
 #include "profiles.h"
@@ -138,7 +139,8 @@ static int own_gates(struct sup *s, struct sup *probe, const struct candidate *c
     if (p == PAYLOAD_BAD || (!sup_external(c->cfg) && gate_engine(probe, err) < 0) ||
         same_payload(probe, c, err) < 0 || (!c->force && profiles_may_launch(s, c->cfg, err) < 0))
         return -1;
-    return p == PAYLOAD_WORKING;
+    int fits = device_fits(s, probe, err);
+    return fits != 0 ? fits : p == PAYLOAD_WORKING;
 }
 
 int candidate_gate(struct sup *s, const struct candidate *c, struct vt_err *err)

@@ -12,7 +12,8 @@ struct candidate {
     json_t *record; /* the blessed record that it restores; NULL: a profile */
     char tag[96];
     bool force;
-    bool gated; /* all but the model's bytes has passed: asked again, only these are looked at */
+    bool
+        gated; /* all but the model's bytes and the GPU has passed: while the bytes are read nothing else is looked at */
 };
 
 int candidate_of_profile(struct candidate *c, const struct options *o, const char *name, struct vt_err *err);
@@ -21,7 +22,7 @@ int candidate_of_record(struct candidate *c, const struct options *o, const char
                         struct vt_err *err);
 void candidate_clear(struct candidate *c);
 
-/* 0: it may run; 1: the model's bytes are being read, ask again; -1: err says why not. */
+/* 0: it may run; 1: the model's bytes are being read, or its GPU is asked: ask again; -1: err says why not. */
 int candidate_gate(struct sup *s, const struct candidate *c, struct vt_err *err);
 /* The gateway's command line differs, too. */
 bool candidate_moves_gateway(struct sup *s, const struct candidate *c);

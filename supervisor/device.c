@@ -1,41 +1,19 @@
-#include "device.h"
+#include "device_priv.h"
 
 #include "events.h"
 #include "gate.h"
 #include "ops.h"
 #include "payload.h"
-#include "probe.h"
 #include "record.h"
-#include "vram.h"
 
-#include "plan.h"
 #include "series.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MIB         (1ull << 20)
 #define ALERT_US    VT_SEC(600) /* between two alerts about the same shortage */
 #define LADDER_KEYS 256
-
-struct device {
-    struct probe *probe;
-    struct vram vram;
-    struct ladder ladder;
-    json_t *rungs;               /* key -> rung */
-    char key[320];               /* of the configuration and the GPU in use, "": not known yet */
-    const struct vt_config *cfg; /* that all of this is about */
-    char name[16];               /* "gpu:0", once an engine was ready there; "": none */
-    char uuid[40], holders[200];
-    bool proving; /* what the running probe does */
-    bool waiting; /* the engine's start waits for its answer */
-    bool unknown; /* the probe has no word on it: the engine is to find out */
-    bool planned; /* plan is that of this configuration */
-    struct vt_plan plan;
-    uint64_t total, told_wait, told_short;
-    char text[256];
-};
 
 static struct vram_limits limits(const struct sup *s)
 {
@@ -44,12 +22,12 @@ static struct vram_limits limits(const struct sup *s)
                                 .floor = (uint64_t)vt_config_int(s->cfg, VT_CFG_ENGINE_VRAM_FLOOR_MIB) * MIB};
 }
 
-static bool explicit_gpu(const struct sup *s)
+bool device_named(const struct sup *s)
 {
     return strncmp(vt_config_str(s->cfg, VT_CFG_ENGINE_DEVICE), "gpu:", 4) == 0;
 }
 
-static bool concerns(const struct sup *s)
+bool device_concerns(const struct sup *s)
 {
     return !sup_external(s->cfg) && gate_gpu(s);
 }
@@ -79,7 +57,7 @@ static uint32_t slots(const struct sup *s)
     return (uint32_t)vt_config_int(s->cfg, VT_CFG_ENGINE_SLOTS);
 }
 
-static uint32_t window_at(const struct sup *s, unsigned rung)
+uint32_t device_window_at(const struct sup *s, unsigned rung)
 {
     return ladder_window(ctx(s), slots(s), (uint32_t)vt_config_int(s->cfg, VT_CFG_ENGINE_VRAM_RUNG_TOKENS),
                          rung);
@@ -88,7 +66,7 @@ static uint32_t window_at(const struct sup *s, unsigned rung)
 uint32_t device_window(const struct sup *s)
 {
     const struct device *d = s->device;
-    return d != NULL && d->cfg == s->cfg && concerns(s) ? window_at(s, d->ladder.rung) : ctx(s);
+    return d != NULL && d->cfg == s->cfg && device_concerns(s) ? device_window_at(s, d->ladder.rung) : ctx(s);
 }
 
 /* What was learned holds for one profile, model, shape and GPU. */
@@ -105,7 +83,7 @@ static void name_key(struct sup *s)
     if (d->ladder.rung > 0)
         event_text(s, EVENT_VRAM, sup_role(s, ROLE_ENGINE), VT_LOG_WARNING,
                    "vram_ladder: rung %u was learned before: windows of %u instead of %u tokens",
-                   d->ladder.rung, window_at(s, d->ladder.rung), ctx(s));
+                   d->ladder.rung, device_window_at(s, d->ladder.rung), ctx(s));
 }
 
 static void keep_rung(struct sup *s)
@@ -141,7 +119,7 @@ static bool descend(struct sup *s, const struct child *engine, const char *why)
     keep_rung(s);
     event_text(s, EVENT_VRAM, engine, VT_LOG_WARNING,
                "vram_ladder: rung %u: windows of %u instead of %u tokens: %s", d->ladder.rung,
-               window_at(s, d->ladder.rung), ctx(s), why);
+               device_window_at(s, d->ladder.rung), ctx(s), why);
     return true;
 }
 
@@ -160,29 +138,21 @@ static void wake(struct sup *s)
     }
 }
 
-static uint64_t bytes_of(const json_t *o, const char *key)
-{
-    json_int_t v = json_integer_value(json_object_get(o, key));
-    return v > 0 ? (uint64_t)v : 0;
-}
-
 static void answered(struct sup *s, const json_t *a)
 {
     struct device *d = s->device;
     const char *uuid = json_string_value(json_object_get(a, "uuid")),
                *holders = json_string_value(json_object_get(a, "holders"));
     const json_t *plan = json_object_get(a, "plan");
-    uint64_t free_bytes = bytes_of(a, "free"), now = sup_now(s);
-    d->total = bytes_of(a, "total");
+    uint64_t free_bytes = device_bytes(a, "free"), now = sup_now(s);
+    d->total = device_bytes(a, "total");
     snprintf(d->holders, sizeof d->holders, "%s", holders != NULL ? holders : "");
     if (uuid != NULL && strcmp(uuid, d->uuid) != 0) {
         snprintf(d->uuid, sizeof d->uuid, "%s", uuid);
         d->key[0] = '\0';
     }
     d->planned = plan != NULL;
-    if (plan != NULL)
-        d->plan = (struct vt_plan){bytes_of(plan, "weights"), bytes_of(plan, "kv"), bytes_of(plan, "work"),
-                                   bytes_of(plan, "code"), bytes_of(plan, "reserve")};
+    device_read_plan(&d->plan, plan);
     if (!d->proving) {
         vram_read(&d->vram, free_bytes, now);
         return;
@@ -192,12 +162,16 @@ static void answered(struct sup *s, const json_t *a)
                shown(s));
 }
 
-static void on_answer(struct sup *s, const json_t *answer, const char *why)
+static void on_answer(struct sup *s, const json_t *answer, int status, const char *why)
 {
     struct device *d = s->device;
     struct vram_limits l = limits(s);
-    if (answer != NULL && bytes_of(answer, "total") > 0) {
+    if (d->next.asked) {
+        device_next_heard(s, answer, status, why);
+    } else if (answer != NULL && device_bytes(answer, "total") > 0) {
         answered(s, answer);
+    } else if (status == VT_EX_PAYLOAD || status == VT_EX_NOINPUT) {
+        d->unknown = true; /* the model's fault, no GPU's */
     } else {
         vram_failed(&d->vram, &l, sup_now(s));
         d->unknown = !d->vram.lost;
@@ -216,27 +190,10 @@ static void on_answer(struct sup *s, const json_t *answer, const char *why)
 static int ask(struct sup *s, bool prove, struct vt_err *err)
 {
     struct device *d = s->device;
-    char n[5][16];
-    const struct {
-        enum vt_config_key key;
-    } shape[] = {{VT_CFG_ENGINE_SLOTS},
-                 {VT_CFG_ENGINE_CTX_TOKENS},
-                 {VT_CFG_ENGINE_UBATCH_TOKENS},
-                 {VT_CFG_ENGINE_REC_SNAPSHOTS},
-                 {VT_CFG_ENGINE_VRAM_FLOOR_MIB}};
-    const char *argv[9] = {prove ? "prove" : "read", shown(s)};
-    if (!prove && d->name[0] == '\0' && explicit_gpu(s)) {
-        argv[2] = s->model;
-        for (int i = 0; i < 5; i++) {
-            long long v = shape[i].key == VT_CFG_ENGINE_CTX_TOKENS
-                              ? (long long)device_window(s)
-                              : (long long)vt_config_int(s->cfg, shape[i].key);
-            snprintf(n[i], sizeof n[i], "%lld", v);
-            argv[3 + i] = n[i];
-        }
-    }
+    const char *argv[] = {prove ? "prove" : "read", shown(s), NULL};
     d->proving = prove;
-    return probe_start(d->probe, argv, err);
+    return !prove && d->name[0] == '\0' ? device_ask_plan(s, s, device_window(s), err)
+                                        : probe_start(d->probe, argv, err);
 }
 
 /* ---- before a start ---- */
@@ -253,22 +210,20 @@ static void follow_config(struct sup *s)
     d->ladder = (struct ladder){0};
 }
 
+/* Where nothing has run yet. What "auto" does not find room for on the GPU comes to the processor. */
 static int judge_plan(struct sup *s, const struct child *engine, struct vt_err *err)
 {
     struct device *d = s->device;
-    char where[32];
     uint64_t free_bytes = d->vram.free + (d->vram.held ? d->vram.shared : 0);
-    if (!d->planned || !explicit_gpu(s))
+    if (d->name[0] != '\0' || (device_named(s) && !d->planned))
         return 0;
-    snprintf(where, sizeof where, "%s", shown(s));
-    if (vt_plan_fits(&d->plan, where, free_bytes, d->total, VT_E_DEVICE_MEM, err) == 0)
+    if (d->planned && vt_plan_fits(&d->plan, shown(s), free_bytes, d->total, VT_E_DEVICE_MEM, err) == 0)
         return 0;
+    if (!device_named(s))
+        return gate_processor(s, err);
     d->vram.fresh = false;
-    uint32_t now = device_window(s),
-             last = window_at(s, (unsigned)vt_config_int(s->cfg, VT_CFG_ENGINE_VRAM_RUNGS));
-    uint64_t rungs_give = now > last ? d->plan.kv / now * (now - last) : 0;
-    if (vt_plan_sum(&d->plan) - free_bytes <= rungs_give) /* else no rung would help */
-        descend(s, engine, "its plan does not fit");
+    if (vt_plan_sum(&d->plan) - free_bytes <= device_rungs_give(s, &d->plan, device_window(s)))
+        descend(s, engine, "its plan does not fit"); /* else no rung would help */
     return -1;
 }
 
@@ -317,8 +272,8 @@ static int ask_first(struct sup *s, const struct child *engine, bool prove, stru
 {
     struct device *d = s->device;
     if (d->unknown) {
-        d->unknown = false;
-        return 0;
+        d->unknown = d->planned = false;
+        return judge_plan(s, engine, err);
     }
     if (ask(s, prove, err) == 0) {
         d->waiting = true;
@@ -327,7 +282,8 @@ static int ask_first(struct sup *s, const struct child *engine, bool prove, stru
     if (prove)
         return vt_fail(err, VT_E_DEVICE_LOST, "%s is lost and cannot be proved: %.150s", shown(s), err->text);
     vt_log(s->log, VT_LOG_NOTICE, "%s is not read before the start: %s", shown(s), err->text);
-    return 0;
+    d->planned = false;
+    return judge_plan(s, engine, err);
 }
 
 int device_gate(struct sup *s, struct child *engine, uint64_t *at, struct vt_err *err)
@@ -336,7 +292,7 @@ int device_gate(struct sup *s, struct child *engine, uint64_t *at, struct vt_err
     struct vram_limits l = limits(s);
     *at = sup_now(s) + VT_MS(200);
     follow_config(s);
-    if (!concerns(s))
+    if (!device_concerns(s))
         return 0;
     if (probe_pid(d->probe) > 0) {
         d->waiting = true;
@@ -368,7 +324,7 @@ void device_prepare(struct sup *s)
     struct vram_limits l = limits(s);
     struct vt_err err;
     uint64_t at;
-    if (d == NULL || !concerns(s) || d->vram.baseline == 0 || probe_pid(d->probe) > 0 || s->stopping)
+    if (d == NULL || !device_concerns(s) || d->vram.baseline == 0 || probe_pid(d->probe) > 0 || s->stopping)
         return;
     if (d->vram.lost ? sup_now(s) >= d->vram.next_proof : !d->vram.fresh)
         ask(s, vram_next(&d->vram, &l, sup_now(s), &at) == VRAM_PROVE, &err);
@@ -413,7 +369,7 @@ void device_ready(struct sup *s, const struct child *engine, const struct vt_fra
 void device_ended(struct sup *s, const struct child *engine)
 {
     struct device *d = s->device;
-    if (engine->role != ROLE_ENGINE || d == NULL || !concerns(s))
+    if (engine->role != ROLE_ENGINE || d == NULL || !device_concerns(s))
         return;
     vram_ended(&d->vram, engine->class == CLASS_DEVICE_LOST);
     if (d->vram.lost) {
@@ -453,10 +409,11 @@ void device_take(struct sup *s, struct child *engine, const struct vt_frame *f)
     if (d == NULL || engine->role != ROLE_ENGINE || free_bytes == 0 || engine->state != VT_CHILD_READY ||
         d->cfg != s->cfg || engine->op != 0)
         return;
-    uint64_t rung_bytes = d->ladder.rung > 0
-                              ? engine->launch.kv_bytes_per_token * slots(s) *
-                                    (window_at(s, d->ladder.rung - 1) - window_at(s, d->ladder.rung))
-                              : 0;
+    uint64_t rung_bytes =
+        d->ladder.rung > 0
+            ? engine->launch.kv_bytes_per_token * slots(s) *
+                  (device_window_at(s, d->ladder.rung - 1) - device_window_at(s, d->ladder.rung))
+            : 0;
     switch (ladder_take(&d->ladder, free_bytes, limits(s).floor, rung_bytes, sup_now(s))) {
     case LADDER_STAY: return;
     case LADDER_UP: ascend(s, engine, free_bytes); return;

@@ -20,6 +20,11 @@ int device_gate(struct sup *s, struct child *engine, uint64_t *at, struct vt_err
 /* Something can be asked before the start is due. */
 void device_prepare(struct sup *s);
 
+/* Whether what `next` is configured to run fits on its GPU, counting what the running engine has there. 0: it does, or nobody can
+ * tell; 1: the GPU is being asked, come again; -1: it does not, even on the last rung. Nothing that runs is touched. */
+int device_fits(struct sup *s, const struct sup *next, struct vt_err *err);
+void device_forget_next(struct sup *s); /* the answer is not waited for any more */
+
 void device_ready(struct sup *s, const struct child *engine, const struct vt_frame *ready);
 void device_ended(struct sup *s, const struct child *engine);
 /* The vault lets go of all that it holds. */

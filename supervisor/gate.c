@@ -5,6 +5,8 @@
 #include "profiles.h"
 
 #include "gguf.h"
+#include "model.h"
+#include "sizing.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -15,8 +17,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define WORKSPACE                                                                                            \
-    (64ull << 20) /* activations, tables and stacks of a small engine; larger ones are dwarfed by weights */
+/* Of the host's memory for an engine on a GPU: buffers and stacks. The file's pages go as they come. */
+#define STAGING (64ull << 20)
 
 static int is_gguf(const struct dirent *d)
 {
@@ -78,34 +80,6 @@ int gate_memory(const struct vt_plan *need, uint64_t available, struct vt_err *e
     return available == 0 ? 0 : vt_plan_fits(need, "host memory", available, 0, VT_E_MEM_PRESSURE, err);
 }
 
-static uint32_t meta(const struct gguf_file *f, const char *arch, const char *name, uint32_t dflt)
-{
-    char key[128];
-    uint32_t v = dflt;
-    struct vt_err ignored;
-    snprintf(key, sizeof key, "%s.%s", arch, name);
-    return gguf_u32(f, key, &v, &ignored) == 0 ? v : dflt;
-}
-
-/* f16 keys and values of the layers that have attention; recurrent layers keep a fixed state instead. */
-static uint64_t kv_per_token(const struct gguf_file *f)
-{
-    const char *name;
-    size_t len;
-    char arch[64];
-    struct vt_err ignored;
-    if (gguf_str(f, "general.architecture", &name, &len, &ignored) != 0)
-        return 0;
-    snprintf(arch, sizeof arch, "%.*s", (int)len, name);
-    uint32_t heads = meta(f, arch, "attention.head_count", 1);
-    uint32_t layers = meta(f, arch, "block_count", 0);
-    uint32_t interval = meta(f, arch, "full_attention_interval", 1);
-    uint32_t kv_heads = meta(f, arch, "attention.head_count_kv", heads);
-    uint32_t d =
-        meta(f, arch, "attention.key_length", heads > 0 ? meta(f, arch, "embedding_length", 0) / heads : 0);
-    return 2ull * 2 * kv_heads * d * ((layers + interval - 1) / (interval > 0 ? interval : 1));
-}
-
 /* What this very shape took before is better than any sum. */
 static void measured(const struct sup *s, struct vt_plan *n)
 {
@@ -124,9 +98,21 @@ static void measured(const struct sup *s, struct vt_plan *n)
     }
 }
 
+static int plan(const struct sup *s, const struct model *m, struct vt_plan *need, struct vt_err *err)
+{
+    struct sizing size = {
+        .slots = (uint32_t)vt_config_int(s->cfg, VT_CFG_ENGINE_SLOTS),
+        .ctx_tokens = (uint32_t)vt_config_int(s->cfg, VT_CFG_ENGINE_CTX_TOKENS),
+        .ubatch = (uint32_t)vt_config_int(s->cfg, VT_CFG_ENGINE_UBATCH_TOKENS),
+        .rec_snapshots = (uint32_t)vt_config_int(s->cfg, VT_CFG_ENGINE_REC_SNAPSHOTS),
+    };
+    return sizing_plan(need, m, NULL, &size, err);
+}
+
 int gate_engine_need(const struct sup *s, struct vt_plan *need, struct vt_err *err)
 {
     struct gguf_file *f;
+    struct model *m = NULL;
     struct stat st;
     if (s->model[0] == '\0')
         return vt_fail(err, VT_E_NO_INPUT, "no model is known");
@@ -136,26 +122,41 @@ int gate_engine_need(const struct sup *s, struct vt_plan *need, struct vt_err *e
         return vt_fail(err, VT_E_PAYLOAD, "model %s is not a file", s->model);
     if (gguf_open(&f, s->model, false, err) < 0)
         return -1;
-    *need = (struct vt_plan){.work = WORKSPACE};
-    for (uint64_t i = 0; i < gguf_n_tensors(f); i++)
-        need->weights += gguf_tensor_at(f, i)->bytes;
-    need->kv = kv_per_token(f) * (uint64_t)vt_config_int(s->cfg, VT_CFG_ENGINE_SLOTS) *
-               (uint64_t)vt_config_int(s->cfg, VT_CFG_ENGINE_CTX_TOKENS);
+    int rc = model_shapes(&m, f, s->model, err);
+    if (rc == 0)
+        rc = plan(s, m, need, err);
+    model_free(m);
     gguf_close(f);
-    measured(s, need);
+    if (rc == 0)
+        measured(s, need);
+    return rc;
+}
+
+static int of_host(const struct sup *s, const struct vt_plan *need, struct vt_err *err)
+{
+    uint64_t free_now = mem_read_available(vt_config_str(s->cfg, VT_CFG_PATHS_PROC_ROOT));
+    return gate_memory(need, free_now > 0 ? free_now + s->mem_credit : 0, err);
+}
+
+int gate_host_need(const struct sup *s, struct vt_plan *need, struct vt_err *err)
+{
+    if (gate_engine_need(s, need, err) < 0)
+        return -1;
+    if (gate_gpu(s))
+        *need = (struct vt_plan){.work = STAGING};
     return 0;
 }
 
 int gate_engine(const struct sup *s, struct vt_err *err)
 {
     struct vt_plan need;
-    if (gate_engine_need(s, &need, err) < 0)
-        return -1;
-    /* What a GPU holds is judged where the GPU is asked (device.h); the file's pages go as they come. */
-    if (strncmp(vt_config_str(s->cfg, VT_CFG_ENGINE_DEVICE), "gpu:", 4) == 0)
-        need = (struct vt_plan){.work = WORKSPACE};
-    uint64_t free_now = mem_read_available(vt_config_str(s->cfg, VT_CFG_PATHS_PROC_ROOT));
-    return gate_memory(&need, free_now > 0 ? free_now + s->mem_credit : 0, err);
+    return gate_host_need(s, &need, err) < 0 ? -1 : of_host(s, &need, err);
+}
+
+int gate_processor(const struct sup *s, struct vt_err *err)
+{
+    struct vt_plan need;
+    return gate_engine_need(s, &need, err) < 0 ? -1 : of_host(s, &need, err);
 }
 
 /* Of the driver, or of the one that a host lends to its guest. No GPU's library is opened here. */

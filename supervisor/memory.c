@@ -272,7 +272,7 @@ static bool comes_back(struct sup *s, const struct memory_child *v)
     const struct mem_sample *k = &s->memory->sample;
     uint64_t room = k->cgroup.room == MEM_NO_LIMIT ? MEM_NO_LIMIT : k->cgroup.room + k->hot_mapped;
     uint64_t then = (k->available < room ? k->available : room) + mem_foot_private(&v->foot);
-    return gate_engine_need(s, &need, &err) == 0 && gate_memory(&need, then, &err) == 0;
+    return gate_host_need(s, &need, &err) == 0 && gate_memory(&need, then, &err) == 0;
 }
 
 static bool bounce(struct sup *s, struct child *c, const struct memory_child *v, uint64_t now)

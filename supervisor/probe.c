@@ -84,7 +84,8 @@ static int on_end(sd_event_source *src, int fd, uint32_t revents, void *arg)
                  si.si_code == CLD_EXITED ? "status" : "signal", si.si_status);
     else if (well && answer == NULL)
         snprintf(why, sizeof why, "the probe's answer cannot be read");
-    p->done(p->s, well && !late ? answer : NULL, why);
+    bool understood = si.si_code == CLD_EXITED && !late && (!well || answer != NULL);
+    p->done(p->s, well && !late ? answer : NULL, understood ? si.si_status : -1, why);
     json_decref(answer);
     return 0;
 }

@@ -9,8 +9,8 @@
 
 struct probe;
 
-/* answer: borrowed; NULL: why says what went wrong. */
-typedef void probe_done(struct sup *s, const json_t *answer, const char *why);
+/* answer: borrowed; NULL: why says what went wrong. status: what the probe ended with, -1: it was killed, or cannot be understood. */
+typedef void probe_done(struct sup *s, const json_t *answer, int status, const char *why);
 
 int probe_open(struct probe **out, struct sup *s, probe_done *done, struct vt_err *err);
 void probe_close(struct probe *p); /* NULL is fine; kills one that runs */

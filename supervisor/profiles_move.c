@@ -2,6 +2,7 @@
 #include "profiles_priv.h"
 
 #include "child.h"
+#include "device.h"
 #include "events.h"
 #include "gate.h"
 #include "ops.h"
@@ -277,6 +278,7 @@ static void verify(struct sup *s)
 static uint64_t begin(struct sup *s, enum move_act act, struct candidate *next, struct vt_err *err)
 {
     struct move *m = &s->profiles->move;
+    device_forget_next(s);
     int rc = candidate_gate(s, next, err);
     if (rc < 0) {
         candidate_clear(next);

@@ -324,7 +324,8 @@ static int report(const struct call *c, json_t *st)
                (unsigned long long)client_num(st, "failed"), (unsigned long long)client_num(st, "tokens"),
                (unsigned long long)client_num(st, "bytes"));
     const struct vt_err why = {.code = (int)client_num(st, "code")};
-    bool gate = why.code >= VT_E_CONFIG && why.code <= VT_E_PERM; /* it tells what to mend */
+    bool memory = why.code == VT_E_MEM_PRESSURE || why.code == VT_E_DEVICE_MEM;
+    bool gate = memory || (why.code >= VT_E_CONFIG && why.code <= VT_E_PERM); /* it tells what to mend */
     json_decref(st);
     return ok ? VT_EX_OK : gate ? vt_err_exit(&why) : VT_EX_INTERNAL;
 }

@@ -1,7 +1,11 @@
-/* Arbitrary bytes as a model file: opened from memory through a memfd, with and without data, then read through and through.
- * The first byte chooses between the bytes alone and a small valid file, or one with every type, that the bytes are written into. */
+/* Arbitrary bytes as a model file: opened from memory through a memfd, with and without data, then read through and through, and
+ * as the shapes of a model, whose plan is made. The first byte chooses between the bytes alone and a small valid file, one with
+ * every type, or a tiny model, that the bytes are written into. */
 #include "build_gguf.h"
 #include "gguf.h"
+#include "model.h"
+#include "sizing.h"
+#include "tiny.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -42,6 +46,17 @@ static uint64_t touch(const struct gguf_file *f)
     return sum + sha[0];
 }
 
+static void plan(const struct gguf_file *f, const char *path)
+{
+    const struct sizing s = {.slots = 2, .ctx_tokens = 1024, .ubatch = 64, .rec_snapshots = 2};
+    struct model *m = NULL;
+    struct vt_plan p;
+    struct vt_err err;
+    if (model_shapes(&m, f, path, &err) == 0)
+        sizing_plan(&p, m, NULL, &s, &err);
+    model_free(m);
+}
+
 static void try_bytes(const uint8_t *b, size_t n)
 {
     char path[40];
@@ -55,20 +70,38 @@ static void try_bytes(const uint8_t *b, size_t n)
         if (gguf_open(&f, path, header_only, &err) == 0) {
             volatile uint64_t sink = touch(f);
             (void)sink;
+            plan(f, path);
         }
         gguf_close(f);
     }
     close(fd);
 }
 
-/* The valid files are made once: a put for each byte would take most of the time. */
-static const struct bytes *valid(bool every_type)
+static struct bytes tiny_file(const struct tiny *t)
 {
-    static struct bytes files[2];
-    struct bytes *o = &files[every_type];
-    if (o->n == 0) {
-        *o = every_type ? every_type_file(64) : small_file();
-        if (!every_type)
+    struct bytes o = {0};
+    char path[] = "/tmp/fuzz-tiny-XXXXXX", piece[4096];
+    int fd = mkstemp(path);
+    if (fd < 0)
+        abort();
+    tiny_write(t, path);
+    for (ssize_t n; (n = read(fd, piece, sizeof piece)) > 0;)
+        put(&o, piece, (size_t)n);
+    close(fd);
+    unlink(path);
+    return o;
+}
+
+/* The valid files are made once: a put for each byte would take most of the time. */
+static const struct bytes *valid(unsigned which)
+{
+    static struct bytes files[2 + TINY_KINDS];
+    struct bytes *o = &files[which % (2 + TINY_KINDS)];
+    if (o->n == 0 && which % (2 + TINY_KINDS) >= 2) {
+        *o = tiny_file(tiny_all[which % (2 + TINY_KINDS) - 2]);
+    } else if (o->n == 0) {
+        *o = which % (2 + TINY_KINDS) != 0 ? every_type_file(64) : small_file();
+        if (which % (2 + TINY_KINDS) == 0)
             add_small_data(o);
     }
     return o;
@@ -82,7 +115,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         try_bytes(data + 1, size - 1);
         return 0;
     }
-    const struct bytes *from = valid(data[0] & 2);
+    const struct bytes *from = valid(data[0] >> 1);
     uint8_t *file = malloc(from->n);
     size_t at = (size_t)(data[1] | data[2] << 8) % from->n;
     if (!file)

@@ -16,7 +16,8 @@ struct map {
     const struct gguf_file *f;
     struct model *m;
     struct vt_err *err;
-    bool *used; /* [tensors of the file] */
+    bool *used;  /* [tensors of the file] */
+    bool shapes; /* no tensor's bytes are read; vectors are ones */
 };
 
 /* ---- map.c: keys ---- */

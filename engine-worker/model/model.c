@@ -127,13 +127,14 @@ static int map_file(struct map *p)
     return rc;
 }
 
-int model_load(struct model **out, const struct gguf_file *f, const char *path, struct vt_err *err)
+static int make(struct model **out, const struct gguf_file *f, const char *path, bool shapes,
+                struct vt_err *err)
 {
     struct model *m = calloc(1, sizeof *m);
     if (!m)
         return vt_fail(err, VT_E_NOMEM, "out of memory for the model");
     m->file = f;
-    struct map p = {.f = f, .m = m, .err = err};
+    struct map p = {.f = f, .m = m, .err = err, .shapes = shapes};
     if (map_file(&p) < 0) {
         model_free(m);
         return -1;
@@ -146,6 +147,16 @@ int model_load(struct model **out, const struct gguf_file *f, const char *path, 
     }
     *out = m;
     return 0;
+}
+
+int model_load(struct model **out, const struct gguf_file *f, const char *path, struct vt_err *err)
+{
+    return make(out, f, path, false, err);
+}
+
+int model_shapes(struct model **out, const struct gguf_file *f, const char *path, struct vt_err *err)
+{
+    return make(out, f, path, true, err);
 }
 
 void model_free(struct model *m)

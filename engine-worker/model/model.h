@@ -104,6 +104,8 @@ struct model {
  * architecture is refused by name, and so is a tensor that the architecture has no use for, since a result without it
  * would be wrong. On failure nothing is held. path is used for the name only. */
 int model_load(struct model **out, const struct gguf_file *f, const char *path, struct vt_err *err);
+/* As model_load, but reads the file's metadata alone: for the plan of a model that is not to be run. Its vectors are ones. */
+int model_shapes(struct model **out, const struct gguf_file *f, const char *path, struct vt_err *err);
 void model_free(struct model *m);
 
 /* Largest row that a matrix of the model takes, and the most experts that a row uses, 1 without experts (for be_reserve). */

@@ -1,5 +1,6 @@
 /* Loading: what is right is read, what is wrong is refused by name, and nothing stays behind. */
 #include "model.h"
+#include "sizing.h"
 #include "tiny.h"
 
 #include <setjmp.h>
@@ -284,6 +285,32 @@ static void damaged_values(void **state)
     refuses(&t, "blk.1.attn_q.weight", "I8");
 }
 
+/* Of a file without any data the plan is the same: touching a tensor would be a SIGBUS. */
+static void shapes_read_no_tensor(void **state)
+{
+    const struct sizing s = {.slots = 3, .ctx_tokens = 1024, .ubatch = 64, .rec_snapshots = 2};
+    const char *path = tiny_path("shapes");
+    for (int i = 0; i < TINY_KINDS; i++) {
+        struct model *m[2];
+        struct gguf_file *f;
+        struct vt_plan p[2];
+        struct vt_err err = {0};
+        size_t data = tiny_write(tiny_all[i], path);
+        assert_int_equal(gguf_open(&f, path, false, &err), 0);
+        assert_int_equal(model_load(&m[0], f, path, &err), 0);
+        assert_int_equal(truncate(path, (off_t)data), 0);
+        assert_int_equal(model_shapes(&m[1], f, path, &err), 0);
+        for (int k = 0; k < 2; k++) {
+            assert_int_equal(sizing_plan(&p[k], m[k], NULL, &s, &err), 0);
+            model_free(m[k]);
+        }
+        assert_memory_equal(&p[0], &p[1], sizeof p[0]);
+        assert_true(p[1].weights > 0 && p[1].kv > 0 && p[1].work > 0);
+        gguf_close(f);
+        remove(path);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -302,6 +329,7 @@ int main(void)
         cmocka_unit_test(missing_keys),
         cmocka_unit_test(impossible_numbers),
         cmocka_unit_test(damaged_values),
+        cmocka_unit_test(shapes_read_no_tensor),
     };
     return cmocka_run_group_tests_name("model", tests, NULL, NULL);
 }

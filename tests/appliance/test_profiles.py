@@ -78,19 +78,22 @@ def test_apply_and_rollback(shop):
 def bad_profiles(tmp):
     """name -> (text of the profile, exit code, part of the message): one for each gate."""
     whole = open(MODEL, 'rb').read()
-    cut, flipped = os.path.join(tmp, 'cut.gguf'), os.path.join(tmp, 'flipped.gguf')
+    cut, flipped, foreign = (os.path.join(tmp, n + '.gguf') for n in ('cut', 'flipped', 'foreign'))
     with open(cut, 'wb') as f:
         f.write(whole[:-1])
     damaged = bytearray(whole)
     damaged[-1000] ^= 1
     with open(flipped, 'wb') as f:
         f.write(damaged)
+    with open(foreign, 'wb') as f:
+        f.write(whole.replace(b'qwen35', b'qwen99'))
     sha, size = hashlib.sha256(whole).hexdigest(), len(whole)
     model = '[model]\npath = %s\nbytes = %d\n'
     return {
         'cut': (model % (cut, size), 65, 'cut short'),
         'flipped': (model % (flipped, size) + 'sha256 = %s\n' % sha, 65, 'damaged'),
         'other': (model % (MODEL, size + 1), 65, 'expected (model.bytes)'),
+        'foreign': ('[model]\npath = %s\n' % foreign, 65, 'architecture "qwen99" is not supported'),
         'missing': ('[model]\npath = %s/none.gguf\n' % tmp, 66, 'none.gguf'),
         'noise': ('[model]\npath = %s\n' % os.path.abspath(__file__), 65, 'test_profiles.py'),
         'huge': ('[engine]\nslots = 256\nctx_tokens = 16777216\n', 86, 'host memory refused: weights'),

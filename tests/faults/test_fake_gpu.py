@@ -110,6 +110,32 @@ def test_a_changed_plan_finds_the_room_of_the_old_one(tmp_path):
         assert 'the model runs on the CPU' not in a.log_text() and gpu.loads(a)[-1].kept
 
 
+def test_a_plan_that_does_not_fit_is_refused_before_the_stop(tmp_path):
+    """With its sum, while a stream runs. What the running engine has counts as free: side by side wide and narrow would not fit."""
+    shapes = {'wide': (0, 2, 40960), 'narrow': (0, 2, 32768), 'huge': (0, 8, 131072), 'absent': (3, 2, 2048)}
+    for name, shape in shapes.items():
+        (tmp_path / (name + '.conf')).write_text('[engine]\ndevice = gpu:%d\nslots = %d\nctx_tokens = %d\n' % shape)
+    sets = dict(SETS, **{'engine.program': program('vitriol-engine-fake'), 'paths.profiles_dir': tmp_path, 'profile.name': 'wide'})
+    for key in ('engine.ctx_tokens', 'engine.slots', 'engine.device'):
+        del sets[key]
+    with Appliance(sets=sets) as a:
+        engine, loads = a.child('engine0'), len(gpu.loads(a))
+        s = a.stream(prose(2400), 200, ignore_eos=True)
+        s.run(until_events=3)
+        rc, out = a.ctl('apply', 'huge', '--wait', check=False)
+        said = out + a.ctl_err
+        assert rc == 82 and 'gpu:0 refused: weights ' in said, (rc, said)
+        terms = [int(n) for n in re.findall(r'(\d+) MiB', said.split(', available')[0])]
+        assert len(terms) == 6 and abs(sum(terms[:-1]) - terms[-1]) <= 3, said
+        rc, out = a.ctl('apply', 'absent', '--wait', check=False)
+        assert rc == 78 and 'gpu:3' in out + a.ctl_err, (rc, out + a.ctl_err)
+        assert a.child('engine0') == engine and len(gpu.loads(a)) == loads
+        s.run()
+        assert check_transcript(s, ('normal',)) == 'normal' and a.child('engine0') == engine
+        a.ctl('apply', 'narrow', '--wait')
+        assert a.ctl_json('status')['window'] == 32768
+
+
 def test_a_lost_gpu_is_not_used_before_it_is_proved(tmp_path):
     """Neither is the CPU, although "auto" would have taken it at the first start."""
     with fake(tmp_path, **{'engine.device': 'auto', 'supervisor.probe_retry_ms': 200}) as a:
