@@ -9,7 +9,9 @@
  *   Q4_K   the file's blocks
  *   Q5_K   the file's blocks
  *   Q6_K   low nibbles [n_in / 2]       high [n/4]    scales i8 [n_in / 16]    d f16 [n_in / 256]
- *   F16, BF16, F32: the file's rows */
+ *   F16, BF16, F32: the file's rows
+ *
+ * All other types that the CPU reads are coded (coded.cuh). */
 #ifndef BLOCKS_CUH
 #define BLOCKS_CUH
 
@@ -22,6 +24,49 @@ struct cu_weight {
     const uint8_t *plane[4];
 };
 struct cu_weight cu_planes(const struct be_weight *w, int n);
+
+/* Stands for all types of coded.cuh where a kernel is chosen. */
+#define CU_CODED ~0u
+
+/* Bytes of 256 values of a row in plane k < 4; of no type that is known here: 0 in all. */
+static __host__ __device__ __forceinline__ constexpr int plane_of(uint32_t type, int k)
+{
+#define CU_PLANES(a, b, c, d) (k == 0 ? a : k == 1 ? b : k == 2 ? c : d)
+    switch (type) {
+    case GT_F32: return CU_PLANES(1024, 0, 0, 0);
+    case GT_F16:
+    case GT_BF16: return CU_PLANES(512, 0, 0, 0);
+    case GT_Q8_0:
+    case GT_Q8_1: return CU_PLANES(256, 0, 16, 0);
+    case GT_Q4_0:
+    case GT_IQ4_NL: return CU_PLANES(128, 0, 16, 0);
+    case GT_Q4_1: return CU_PLANES(128, 0, 32, 0);
+    case GT_Q5_0: return CU_PLANES(128, 32, 16, 0);
+    case GT_Q5_1: return CU_PLANES(128, 32, 32, 0);
+    case GT_MXFP4: return CU_PLANES(128, 0, 8, 0);
+    case GT_NVFP4: return CU_PLANES(128, 0, 16, 0);
+    case GT_Q1_0: return CU_PLANES(32, 0, 4, 0);
+    case GT_Q2_0: return CU_PLANES(64, 0, 8, 0);
+    case GT_Q2_K: return CU_PLANES(80, 4, 0, 0);
+    case GT_Q3_K:
+    case GT_IQ3_S: return CU_PLANES(112, 0, 0, 0);
+    case GT_Q4_K: return CU_PLANES(144, 0, 0, 0);
+    case GT_Q5_K: return CU_PLANES(176, 0, 0, 0);
+    case GT_Q6_K: return CU_PLANES(128, 64, 16, 2);
+    case GT_Q8_K: return CU_PLANES(256, 4, 0, 0);
+    case GT_IQ4_XS: return CU_PLANES(128, 8, 0, 0);
+    case GT_IQ3_XXS: return CU_PLANES(96, 4, 0, 0);
+    case GT_IQ2_XXS:
+    case GT_TQ2_0: return CU_PLANES(64, 4, 0, 0);
+    case GT_IQ2_XS: return CU_PLANES(64, 12, 0, 0);
+    case GT_IQ2_S: return CU_PLANES(80, 4, 0, 0);
+    case GT_IQ1_S: return CU_PLANES(48, 4, 0, 0);
+    case GT_IQ1_M:
+    case GT_TQ1_0: return CU_PLANES(48, 8, 0, 0);
+    default: return 0;
+    }
+#undef CU_PLANES
+}
 
 struct piece {
     int c[8];         /* int8 codes, four to a word: group 0 then group 1 */
@@ -194,8 +239,31 @@ template <> __device__ __forceinline__ float load_float<GT_BF16>(const struct cu
     return __uint_as_float((uint32_t)((const uint16_t *)w.plane[0])[at] << 16);
 }
 
-/* Calls F<TYPE>() for the type of w, for quantized and for float types. */
+/* X(type) for the types with kernels of their own, quantized and float, and for those of coded.cuh. */
 #define CU_QUANT_TYPES(X) X(GT_Q8_0) X(GT_Q4_0) X(GT_Q4_K) X(GT_Q5_K) X(GT_Q6_K)
 #define CU_FLOAT_TYPES(X) X(GT_F32) X(GT_F16) X(GT_BF16)
+#define CU_CODED_TYPES(X)                                                                                    \
+    X(GT_Q4_1)                                                                                               \
+    X(GT_Q5_0)                                                                                               \
+    X(GT_Q5_1)                                                                                               \
+    X(GT_Q8_1)                                                                                               \
+    X(GT_Q1_0)                                                                                               \
+    X(GT_Q2_0)                                                                                               \
+    X(GT_IQ4_NL)                                                                                             \
+    X(GT_MXFP4)                                                                                              \
+    X(GT_NVFP4)                                                                                              \
+    X(GT_Q2_K)                                                                                               \
+    X(GT_Q3_K)                                                                                               \
+    X(GT_Q8_K)                                                                                               \
+    X(GT_IQ4_XS)                                                                                             \
+    X(GT_IQ3_S)                                                                                              \
+    X(GT_IQ3_XXS)                                                                                            \
+    X(GT_IQ2_XXS)                                                                                            \
+    X(GT_IQ2_XS)                                                                                             \
+    X(GT_IQ2_S)                                                                                              \
+    X(GT_IQ1_S)                                                                                              \
+    X(GT_IQ1_M)                                                                                              \
+    X(GT_TQ1_0)                                                                                              \
+    X(GT_TQ2_0)
 
 #endif

@@ -1,3 +1,4 @@
+#include "coded.cuh"
 #include "halves.cuh"
 #include "many.cuh"
 
@@ -78,6 +79,17 @@ static bool is_float(uint32_t type)
     return type == GT_F32 || type == GT_F16 || type == GT_BF16;
 }
 
+/* Types that few.cu does not have. */
+static bool is_coded(uint32_t type)
+{
+    switch (type) {
+#define CODED_CASE(t)                                                                                        \
+    case t: return true;
+        CU_CODED_TYPES(CODED_CASE)
+    default: return false;
+    }
+}
+
 /* Rows that an expert gets on average, or all. */
 static bool is_few(const struct spans *s, bool quant)
 {
@@ -99,7 +111,7 @@ static void prepare(struct cu *c, const float *left, const float *x, int64_t T, 
 
 static void run(struct cu *c, struct many *m, const struct spans *s, const float *left, const float *x)
 {
-    bool quant = !is_float(m->w[0].type), few = is_few(s, quant);
+    bool quant = !is_float(m->w[0].type), few = is_few(s, quant) && !is_coded(m->w[0].type);
     struct spans tiles = *s;
     c->left = left; /* they are still those */
     if (!quant && (few || !c->tensor_cores)) {
@@ -162,8 +174,8 @@ void cu_matmul_gated(struct be *b, float *g, float *u, const struct be_weight *g
     struct cu *c = cu_of(b);
     struct spans s = {(int)T, NULL, NULL, 0};
     const float *left = c->left;
-    bool together = c->tensor_cores && !is_float(gate->type) && gate->type == up->type && is_few(&s, true) &&
-                    cu_can_leave(c, T, gate->n_out);
+    bool together = c->tensor_cores && !is_float(gate->type) && !is_coded(gate->type) &&
+                    gate->type == up->type && is_few(&s, true) && cu_can_leave(c, T, gate->n_out);
     if (!together) {
         const struct be_weight *w[] = {gate, up};
         float *y[] = {g, u};
@@ -223,5 +235,6 @@ void cu_get_rows(struct be *b, float *out, const struct be_weight *w, const uint
     case t: cu_launch(c, "rows_float", rows_float<t>, dim3((unsigned)T), 128, 0, out, planes, ids); break;
         CU_QUANT_TYPES(QUANT_ROWS)
         CU_FLOAT_TYPES(FLOAT_ROWS)
+    default: cu_launch(c, "rows_quant", rows_quant<CU_CODED>, dim3((unsigned)T), 128, 0, out, planes, ids);
     }
 }

@@ -1,3 +1,4 @@
+#include "coded.cuh"
 #include "many.cuh"
 
 /* GPUs without tensor cores: activations as int8 codes with a scale for every 32, as on the CPU, and products of four codes at a
@@ -97,5 +98,6 @@ void cu_plain(struct cu *c, struct many *m, const struct spans *s, const float *
 #define PLAIN_CASE(t)                                                                                        \
     case t: launch<t>(c, m, s); break;
         CU_QUANT_TYPES(PLAIN_CASE)
+    default: launch<CU_CODED>(c, m, s);
     }
 }

@@ -71,35 +71,14 @@ void settle(const char *what, float *device, float *want, int64_t n, double boun
 
 uint8_t *random_weight(uint32_t type, int64_t n_in, int64_t n_out)
 {
-    size_t row = ggml_row_bytes(type, (uint64_t)n_in), n = row * (size_t)n_out;
-    uint8_t *w = malloc(n);
-    if (type == GT_F32 || type == GT_F16 || type == GT_BF16) {
-        for (int64_t i = 0; i < n_in * n_out; i++) {
-            float v = rng_normal() * 0.05f;
-            uint32_t bits;
-            memcpy(&bits, &v, 4);
-            uint16_t h = type == GT_F16 ? be_f32_to_f16(v) : (uint16_t)(bits >> 16);
-            if (type == GT_F32)
-                memcpy(w + 4 * i, &v, 4);
-            else
-                memcpy(w + 2 * i, &h, 2);
-        }
-        return w;
-    }
-    for (size_t i = 0; i < n; i++)
-        w[i] = (uint8_t)rng();
-    /* every scale a small positive f16 */
-    size_t block = type == GT_Q8_0   ? 34
-                   : type == GT_Q4_0 ? 18
-                   : type == GT_Q4_K ? 144
-                   : type == GT_Q5_K ? 176
-                                     : 210;
-    for (size_t b = 0; b + block <= n; b += block) {
-        uint16_t d = be_f32_to_f16(0.001f + 0.01f * fabsf(rng_uniform())),
-                 m = be_f32_to_f16(0.01f * fabsf(rng_uniform()));
-        memcpy(w + b + (type == GT_Q6_K ? 208 : 0), &d, 2);
-        if (type == GT_Q4_K || type == GT_Q5_K)
-            memcpy(w + b + 2, &m, 2);
+    int64_t block, bytes, values = n_in * n_out;
+    assert_true(ggml_block(type, &block, &bytes));
+    uint8_t *w = malloc((size_t)(values / block * bytes));
+    for (int64_t i = 0; i < values / block; i++) {
+        uint8_t *b = w + i * bytes;
+        fill_block(type, b, bytes);
+        if (block > 1)
+            put_scales(type, b, 0.001f + 0.01f * fabsf(rng_uniform()), 0.01f * fabsf(rng_uniform()));
     }
     return w;
 }

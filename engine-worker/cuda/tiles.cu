@@ -1,3 +1,4 @@
+#include "coded.cuh"
 #include "halves.cuh"
 #include "many.cuh"
 #include "mma.cuh"
@@ -52,9 +53,9 @@ template <uint32_t TYPE> struct opened<TYPE, true> {
     }
     __device__ __forceinline__ uint4 unit(int g, int half) const
     {
-        constexpr uint32_t flip = TYPE == GT_Q8_0 ? 0x80808080u : 0;
-        const __half2 zero =
-            __float2half2_rn(TYPE == GT_Q8_0 ? 1152.0f : 1024.0f); /* 1024 + code is a half */
+        constexpr bool is_signed = TYPE == GT_Q8_0 || TYPE == CU_CODED;
+        constexpr uint32_t flip = is_signed ? 0x80808080u : 0;
+        const __half2 zero = __float2half2_rn(is_signed ? 1152.0f : 1024.0f); /* 1024 + code is a half */
         __half2 d = __float2half2_rn(o.d[g] * HALF_SCALE), m = __float2half2_rn(o.m[g] * HALF_SCALE);
         uint32_t v[4];
 #pragma unroll
@@ -248,5 +249,6 @@ void cu_tiled(struct cu *c, struct many *m, const struct spans *s)
     case t: launch<t, false>(c, m, s); break;
         CU_QUANT_TYPES(QUANT_CASE)
         CU_FLOAT_TYPES(FLOAT_CASE)
+    default: launch<CU_CODED, true>(c, m, s);
     }
 }

@@ -49,6 +49,10 @@ static inline __half __float2half_rn(float v)
 {
     return emu_round(v);
 }
+static inline __half __ushort_as_half(unsigned short v)
+{
+    return {v};
+}
 static inline unsigned short __half_as_ushort(__half h)
 {
     return h.bits;

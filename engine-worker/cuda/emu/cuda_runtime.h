@@ -117,6 +117,10 @@ static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned how)
         out |= (unsigned)(all >> 8 * (how >> 4 * i & 7) & 255) << 8 * i;
     return out;
 }
+static inline int __popc(unsigned v)
+{
+    return __builtin_popcount(v);
+}
 static inline int __dp4a(int a, int b, int c)
 {
     for (int i = 0; i < 4; i++)
