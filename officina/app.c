@@ -74,7 +74,11 @@ static void step(struct app *a, struct event *e)
     if (e->kind == EV_STREAM_END)
         account(a, spent);
     for (size_t i = 0; i < fx.n && !a->quit; i++)
-        app_do(a, &fx.v[i]);
+        if (fx.v[i].kind != FX_QUIT)
+            app_do(a, &fx.v[i]);
+    for (size_t i = 0; i < fx.n && !a->quit; i++) /* when all has been told */
+        if (fx.v[i].kind == FX_QUIT)
+            app_do(a, &fx.v[i]);
     effects_clear(&fx);
 }
 

@@ -194,6 +194,7 @@ void app_do(struct app *a, const struct effect *f)
     case FX_KILL: tools_kill(a->tools, f->id); break;
     case FX_RULE: rule(a, f); break;
     case FX_USER_RUN: tools_user_run(a->tools, f->text, f->m != 0); break;
+    case FX_TELL: tools_tell(a->tools, f->name, f->text); break;
     case FX_SNAP:
     case FX_REWIND_PLAN:
     case FX_REWIND:

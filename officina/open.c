@@ -181,6 +181,10 @@ static void put_opened(struct app *a, json_t *o, const char *session, bool read_
     app_put(a, &e);
     free(text);
     tools_session(a->tools, session);
+    json_t *told = json_pack("{s:s, s:s, s:b}", "session", session, "root", a->root, "read_only", read_only);
+    char *fields = js_dump(told);
+    tools_tell(a->tools, "session_start", fields);
+    free(fields);
     snap_session(a->snap, session);
     snap_look(a->snap);
     ask_trust(a);

@@ -139,22 +139,16 @@ static void tools_lines(struct app *a, const char *page, json_t *l)
         line(l, "Nothing.");
 }
 
-/* A line that is no command of the program's: one of commands/NAME.md becomes the message. */
+/* A line that is no command of the program's. */
 static void own_command(struct app *a, const char *line)
 {
     char name[40], hint[220];
-    struct text prompt = {0};
     size_t n = strcspn(line, " \t\n");
+    if (n < sizeof name && tools_command(a->tools, line) == 0)
+        return;
     snprintf(name, sizeof name, "%.*s", (int)(n < sizeof name ? n : sizeof name - 1), line);
-    if (n < sizeof name &&
-        tools_command(a->tools, name + 1, line + n + strspn(line + n, " \t\n"), &prompt) == 0) {
-        const struct event e = {.kind = EV_SUBMIT, .n = 1, .text = text_str(&prompt)};
-        app_put(a, &e);
-    } else {
-        command_hint(name, hint, sizeof hint);
-        app_notice(a, NOTICE_TROUBLE, "%s", hint);
-    }
-    text_free(&prompt);
+    command_hint(name, hint, sizeof hint);
+    app_notice(a, NOTICE_TROUBLE, "%s", hint);
 }
 
 void app_page(struct app *a, const char *page, const char *words)

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define TAIL_MAX     8192
+#define TOLD_MAX     30000     /* bytes of a result that extensions get */
 #define QUIET        MSEC(400) /* an approval counts only after the box was up so long */
 #define REPEAT_TOLD  3
 #define REPEAT_ENDED 5
@@ -79,6 +80,20 @@ static void settle_denied(struct model *m, const struct item *done)
     }
 }
 
+static void tell_result(struct model *m, struct effects *fx, const struct item *it)
+{
+    const struct call *call = it->call;
+    if ((m->core->hooks & 1u << TELL_AFTER_TOOL) == 0 || call->started == 0)
+        return;
+    json_t *o = json_object();
+    js_set_str(o, "tool", call->name);
+    json_object_set_new(o, "arguments", js_parse(call->args, strlen(call->args), NULL, 0));
+    json_object_set_new(o, "failed", json_boolean(call->state != CALL_OK));
+    js_set_strn(o, "text", text_str(&call->result),
+                call->result.len < TOLD_MAX ? call->result.len : TOLD_MAX);
+    tell(m, fx, TELL_AFTER_TOOL, o);
+}
+
 void call_finish(struct model *m, struct item *it, enum call_state state, const char *result, size_t n,
                  struct effects *fx)
 {
@@ -103,6 +118,7 @@ void call_finish(struct model *m, struct item *it, enum call_state state, const 
     if (state == CALL_OK && m->core->denied != 0)
         settle_denied(m, it);
     emit_result(m, fx, it);
+    tell_result(m, fx, it);
 }
 
 static void finish(struct model *m, struct item *it, enum call_state state, const char *result,
@@ -289,7 +305,7 @@ void calls_next(struct model *m, struct effects *fx)
     struct core *c = m->core;
     if (c->phase != PH_CALLS)
         return;
-    if (m->n_queue != 0)
+    if (m->n_queue != 0 && c->parts == NULL) /* a command's calls are the user's own */
         close_for_steering(m, fx);
     size_t running = 0, writing = 0, asking = 0, pending = 0;
     for (size_t i = turn_start(m); i < m->n_items; i++) {
@@ -321,7 +337,9 @@ void calls_next(struct model *m, struct effects *fx)
         }
         return;
     }
-    if (running + asking + pending == 0)
+    if (running + asking + pending == 0 && c->parts != NULL)
+        prepare_done(m, fx);
+    else if (running + asking + pending == 0)
         turn_boundary(m, fx);
 }
 

@@ -397,7 +397,7 @@ void command_run(struct model *m, const char *line, struct effects *fx)
     while (len > 0 && strchr(" \t\n", arg[len - 1]) != NULL)
         arg[--len] = '\0';
     if (cmd == NULL)
-        effect_add(fx, FX_PAGE, 0, "command", line); /* perhaps one of commands/ */
+        effect_add(fx, FX_PAGE, 0, "command", line); /* perhaps one of commands/ or of an extension */
     else if (!cmd->busy && m->core->rewind_what != 0)
         notice(m, NOTICE_TROUBLE, "%s has to wait until the files are put back.", name);
     else if (!cmd->busy && m->core->phase != PH_IDLE)

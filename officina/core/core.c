@@ -25,6 +25,7 @@ void core_free(struct core *c)
     coupling_clear(&c->cpl);
     text_free(&c->sent);
     text_free(&c->notes);
+    prepare_forget(c);
     void *owned[] = {c->units,       c->opening,           c->tools, c->version, c->exit_status,
                      c->exit_detail, c->checkpoint_wanted, c};
     for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++)
@@ -296,6 +297,50 @@ static void server(struct model *m, const struct event *e)
     set_str(&s->word, e->text);
 }
 
+static void contributed(struct model *m, const struct event *e)
+{
+    json_t *o = js_parse(e->text, strlen(e->text), NULL, 0), *list = json_object_get(o, "commands");
+    m->core->hooks = (unsigned)e->n;
+    m->commands = commands_free(m->commands, &m->n_commands);
+    m->commands = mem_new((json_array_size(list) + 1) * sizeof *m->commands);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *k = json_array_get(list, i);
+        if (js_str(k, "name") != NULL)
+            m->commands[m->n_commands++] = (struct own_command){
+                mem_dup(js_str(k, "name")), mem_dup(js_str(k, "args")), mem_dup(js_str(k, "help"))};
+    }
+    json_decref(o);
+}
+
+/* An extension's lines; none: its section goes. */
+static void panel(struct model *m, const struct event *e)
+{
+    json_t *list = js_parse(e->text, strlen(e->text), NULL, 0);
+    size_t i = 0;
+    while (i < m->n_sections && strcmp(m->sections[i].name, e->name) != 0)
+        i++;
+    if (i == m->n_sections && json_array_size(list) != 0 && i < SECTIONS_MAX) {
+        m->sections = mem_room(m->sections, m->n_sections, &m->cap_sections, sizeof *m->sections);
+        m->sections[m->n_sections++] = (struct section){.name = mem_dup(e->name)};
+    }
+    if (i < m->n_sections) {
+        struct section *s = &m->sections[i];
+        section_clear(s);
+        s->lines = mem_new((json_array_size(list) + 1) * sizeof *s->lines);
+        for (size_t k = 0; k < json_array_size(list); k++) {
+            const char *l = json_string_value(json_array_get(list, k));
+            if (l != NULL)
+                s->lines[s->n++] = utf8_mend(l, strnlen(l, SECTION_LINE));
+        }
+        if (s->n == 0) {
+            section_clear(s);
+            free(s->name);
+            memmove(s, s + 1, (--m->n_sections - i) * sizeof *s);
+        }
+    }
+    json_decref(list);
+}
+
 static void touched(struct model *m, const struct event *e)
 {
     json_t *v = js_parse(e->text, strlen(e->text), NULL, 0);
@@ -421,6 +466,10 @@ static void rest(struct model *m, const struct event *e, struct effects *fx)
     case EV_JOB: job(m, e); break;
     case EV_SERVER: server(m, e); break;
     case EV_USER_RAN: user_ran(m, e, fx); break;
+    case EV_CONTRIBUTED: contributed(m, e); break;
+    case EV_PANEL: panel(m, e); break;
+    case EV_NOTED: turn_noted(m, e->text, fx); break;
+    case EV_TEMPLATE: prepare_begin(m, e, fx); break;
     case EV_SNAP: snapped(m, e, fx); break;
     case EV_REWIND_PLAN: rewind_planned(m, e, fx); break;
     case EV_REWIND_DONE: rewind_done(m, e, fx); break;
@@ -475,6 +524,8 @@ uint64_t core_deadline(const struct model *m)
         t = sooner(t, c->not_before > m->now ? c->not_before : 0);
     if (c->phase == PH_WANT && m->headless && c->once && c->away_since != 0)
         t = sooner(t, c->away_since + SEC(5));
+    if (c->phase == PH_WANT && c->note == NOTE_ASKED)
+        t = sooner(t, c->note_since + NOTE_WAIT);
     if (c->phase == PH_CALLS && c->snap_wait)
         t = sooner(t, c->snap_since + SEC(5));
     if (c->phase == PH_STREAM)

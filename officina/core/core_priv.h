@@ -4,15 +4,19 @@
 
 #include "core/core.h"
 #include "couple/coupling.h"
+#include "ext/line.h"
 
 #define SEC(n)  ((uint64_t)(n)*1000000u)
 #define MSEC(n) ((uint64_t)(n)*1000u)
 
-#define REWINDS_MAX    32 /* that can be undone */
-#define JOBS_MAX       20 /* shown, as long as one of them has ended */
-#define CALLS_MAX      32 /* calls of one answer */
+#define REWINDS_MAX    32  /* that can be undone */
+#define JOBS_MAX       20  /* shown, as long as one of them has ended */
+#define SECTIONS_MAX   8   /* of extensions in the panel */
+#define SECTION_LINE   200 /* bytes of one of their lines */
+#define CALLS_MAX      32  /* calls of one answer */
 #define READS_TOGETHER 4
 #define STREAM_RETRIES 2
+#define NOTE_WAIT      SEC(20) /* for extensions; they have a shorter limit of their own */
 
 /* ---- projection and wire: one unit is one message that the model sees ---- */
 
@@ -92,6 +96,12 @@ struct core {
     uint8_t signs[10][16]; /* the last ten steps, for the repeat guard */
     size_t n_signs;
     bool repeat_end;
+    /* extensions and commands */
+    unsigned hooks;                                  /* bits 1 << enum ext_event that an extension wants */
+    enum { NOTE_OPEN, NOTE_ASKED, NOTE_HEARD } note; /* before_request of the next request */
+    uint64_t note_since;
+    json_t *parts; /* of the command whose calls run; NULL: none */
+    size_t prompt; /* index of its user item */
     /* headless */
     bool emit;                 /* stream-json objects are wanted */
     bool once;                 /* leave when the turn has ended */
@@ -135,13 +145,19 @@ void model_empty(struct model *m);
 void call_free(struct call *c);
 void turn_clear(struct turn *t);
 void set_str(char **at, const char *s);
+void section_clear(struct section *s);                               /* its lines */
+struct own_command *commands_free(struct own_command *v, size_t *n); /* NULL */
 
 /* ---- turn.c ---- */
 void turn_submit(struct model *m, const char *text, struct effects *fx);
 void turn_begin(struct model *m, const char *text, struct effects *fx);
+/* The same up to the request: prepare.c has something to do before. */
+void turn_open(struct model *m, const char *text, struct effects *fx);
 /* Begins the next turn with the first queued line, when nothing runs and there is one. */
 void turn_next(struct model *m, struct effects *fx);
 void turn_stop(struct model *m, struct effects *fx);
+/* The extensions' note before the request that waits; NULL: they have none. */
+void turn_noted(struct model *m, const char *text, struct effects *fx);
 /* Ends the open turn. */
 void turn_end(struct model *m, enum turn_state state, struct effects *fx);
 /* The calls have their results: steering lines, then the next request. */
@@ -179,6 +195,12 @@ void calls_close(struct model *m, const char *why, struct effects *fx);
 void call_finish(struct model *m, struct item *it, enum call_state state, const char *result, size_t n,
                  struct effects *fx);
 struct item *item_find(struct model *m, int64_t id);
+
+/* ---- prepare.c ---- */
+void prepare_begin(struct model *m, const struct event *e, struct effects *fx);
+/* Its calls have ended. */
+void prepare_done(struct model *m, struct effects *fx);
+void prepare_forget(struct core *c);
 
 /* ---- wire.c ---- */
 void wire_reset(struct model *m);
@@ -244,6 +266,8 @@ void emit(struct model *m, struct effects *fx, const char *type, json_t *o);
 void emit_text(struct model *m, struct effects *fx, const char *type, const char *s, size_t n);
 void emit_call(struct model *m, struct effects *fx, const struct item *it);
 void emit_result(struct model *m, struct effects *fx, const struct item *it);
+/* Tells the extensions, when one of them wants to know. Takes o. */
+void tell(struct model *m, struct effects *fx, enum ext_event event, json_t *o);
 void emit_turn_end(struct model *m, struct effects *fx);
 
 /* ---- status.c ---- */

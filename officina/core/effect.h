@@ -19,6 +19,7 @@ enum effect_kind {
     FX_KILL,     /* id: job */
     FX_RULE,     /* name: "session", "project" or "user"; text: pattern; n: 1 allow, 0 deny; m: enum mode */
     FX_USER_RUN, /* text: a !line's command; m: 1 = its output goes into the conversation → EV_USER_RAN */
+    FX_TELL,     /* extensions: name: event, text: its fields as JSON; before_request → EV_NOTED */
     /* snapshots */
     FX_SNAP,        /* id: turn's index, n: enum snap_when → EV_SNAP */
     FX_REWIND_PLAN, /* id: turn's index → EV_REWIND_PLAN */

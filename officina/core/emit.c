@@ -28,6 +28,17 @@ void emit_text(struct model *m, struct effects *fx, const char *type, const char
     emit(m, fx, type, o);
 }
 
+void tell(struct model *m, struct effects *fx, enum ext_event event, json_t *o)
+{
+    if ((m->core->hooks & 1u << event) == 0) {
+        json_decref(o);
+        return;
+    }
+    char *s = js_dump(o);
+    effect_add(fx, FX_TELL, 0, ext_event_name(event), s);
+    free(s);
+}
+
 void emit_call(struct model *m, struct effects *fx, const struct item *it)
 {
     if (!m->core->emit)
@@ -72,5 +83,6 @@ void emit_turn_end(struct model *m, struct effects *fx)
     for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
         if (counts[i].v >= 0) /* what is not known is left away */
             js_set_int(o, counts[i].key, counts[i].v);
+    tell(m, fx, TELL_TURN_END, json_incref(o));
     emit(m, fx, "turn_end", o);
 }

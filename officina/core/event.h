@@ -47,6 +47,15 @@
     EVENT(SERVER)    /* name: MCP server or extension; n: 1 well, 0 not; text: word for the panel */          \
     EVENT(USER_RAN)  /* a !line ended. name: command; text, len: output; n: exit status; m: 1 = into the   \
                            conversation */  \
+    /* --- extensions --- */                                                                                  \
+    EVENT(                                                                                                    \
+        CONTRIBUTED) /* n: bits 1 << enum ext_event that somebody wants; text: JSON                       \
+                          {"commands":[{"name","args","help"}]} */   \
+    EVENT(PANEL)     /* name: extension; text: JSON list of lines for the panel */                            \
+    EVENT(NOTED)     /* the answer to FX_TELL of before_request; text: note for the model, or NULL */         \
+    EVENT(                                                                                                    \
+        TEMPLATE) /* name: the line "/name words"; text: JSON {"mode","parts":[{"text"} or                \
+                       {"tool","arguments"}]} */   \
     /* --- snapshots (snap/snap.h) --- */                                                                     \
     EVENT(SNAP) /* id: turn's index; n: enum snap_when; name: tree or NULL; text: what is not covered, \
                           or NULL; m: files changed since the turn's first tree (SNAP_AFTER), UNKNOWN */      \

@@ -139,6 +139,27 @@ void model_empty(struct model *m)
     sheet_clear(&m->sheet);
 }
 
+void section_clear(struct section *s)
+{
+    for (size_t i = 0; i < s->n; i++)
+        free(s->lines[i]);
+    free(s->lines);
+    s->lines = NULL;
+    s->n = 0;
+}
+
+struct own_command *commands_free(struct own_command *v, size_t *n)
+{
+    for (size_t i = 0; i < *n; i++) {
+        free(v[i].name);
+        free(v[i].args);
+        free(v[i].help);
+    }
+    free(v);
+    *n = 0;
+    return NULL;
+}
+
 void model_free(struct model *m)
 {
     if (m == NULL)
@@ -151,6 +172,12 @@ void model_free(struct model *m)
         free(m->servers[i].name);
         free(m->servers[i].word);
     }
+    for (size_t i = 0; i < m->n_sections; i++) {
+        section_clear(&m->sections[i]);
+        free(m->sections[i].name);
+    }
+    free(m->sections);
+    commands_free(m->commands, &m->n_commands);
     void *owned[] = {m->items,        m->turns,          m->queue,
                      m->touched,      m->tasks,          m->jobs,
                      m->servers,      m->session,        m->title,

@@ -238,6 +238,17 @@ struct server { /* MCP server or extension */
     char *word; /* "ready, 4 tools", "no answer" */
 };
 
+struct section { /* of the panel, by an extension */
+    char *name;
+    char **lines;
+    size_t n;
+};
+
+struct own_command {   /* of commands/ or an extension: a row of the menu */
+    char *name;        /* "/lint" */
+    char *args, *help; /* NULL: none */
+};
+
 /* ---- what lies over the transcript: pickers and pages ---- */
 
 enum sheet_kind {
@@ -341,6 +352,10 @@ struct model {
     size_t n_jobs, cap_jobs;
     struct server *servers;
     size_t n_servers, cap_servers;
+    struct section *sections;
+    size_t n_sections, cap_sections;
+    struct own_command *commands;
+    size_t n_commands;
     struct sheet sheet;
 
     struct core *core; /* what the loop knows beyond this; opaque to the view */

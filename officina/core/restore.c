@@ -32,6 +32,8 @@ static void forget_conversation(struct model *m)
     c->denied = c->allowed_later = 0;
     c->spent_session = c->saved_tokens = 0;
     c->in_check = c->snap_wait = false;
+    c->note = NOTE_OPEN;
+    prepare_forget(c);
     c->snapped = 0;
     c->rewind_what = 0;
     c->n_rewinds = 0;

@@ -89,7 +89,7 @@ static void set_title(struct model *m, const char *text, struct effects *fx)
     free(all);
 }
 
-void turn_begin(struct model *m, const char *text, struct effects *fx)
+void turn_open(struct model *m, const char *text, struct effects *fx)
 {
     struct core *c = m->core;
     m->turns = mem_room(m->turns, m->n_turns, &m->cap_turns, sizeof *m->turns);
@@ -120,6 +120,12 @@ void turn_begin(struct model *m, const char *text, struct effects *fx)
     js_set_str(o, "text", text);
     emit(m, fx, "turn_start", o);
     m->status = ST_SENDING;
+    c->note = NOTE_OPEN;
+}
+
+void turn_begin(struct model *m, const char *text, struct effects *fx)
+{
+    turn_open(m, text, fx);
     turn_want(m, FOR_TURN);
     turn_pump(m, fx);
 }
@@ -190,6 +196,7 @@ void turn_boundary(struct model *m, struct effects *fx)
     }
     add_notes(m);
     steer(m, fx);
+    c->note = NOTE_OPEN;
     turn_want(m, FOR_TURN);
     turn_pump(m, fx);
 }
@@ -242,6 +249,33 @@ static bool gave_up(struct model *m, struct effects *fx)
     return true;
 }
 
+/* Extensions may add a note before each request. Returns whether it need not wait for them. */
+static bool noted(struct model *m, struct effects *fx)
+{
+    struct core *c = m->core;
+    if (c->note == NOTE_OPEN && (c->hooks & 1u << TELL_BEFORE_REQUEST) != 0) {
+        c->note = NOTE_ASKED;
+        c->note_since = m->now;
+        json_t *o = json_object();
+        js_set_str(o, "turn", m->turns[m->n_turns - 1].key);
+        js_set_str(o, "mode", m->mode == MODE_PLAN ? "plan" : "build");
+        js_set_int(o, "requests", c->requests);
+        tell(m, fx, TELL_BEFORE_REQUEST, o);
+    }
+    return c->note != NOTE_ASKED || m->now - c->note_since >= NOTE_WAIT;
+}
+
+void turn_noted(struct model *m, const char *text, struct effects *fx)
+{
+    struct core *c = m->core;
+    if (c->note != NOTE_ASKED || c->phase != PH_WANT)
+        return;
+    c->note = NOTE_HEARD;
+    if (text != NULL && text[0] != '\0')
+        add_note(m, text);
+    turn_pump(m, fx);
+}
+
 void turn_pump(struct model *m, struct effects *fx)
 {
     struct core *c = m->core;
@@ -252,7 +286,7 @@ void turn_pump(struct model *m, struct effects *fx)
         return;
     if (c->purpose == FOR_DISTIL)
         economy_distil(m, NULL, fx);
-    else
+    else if (noted(m, fx))
         send(m, fx);
 }
 
@@ -261,6 +295,7 @@ void turn_end(struct model *m, enum turn_state state, struct effects *fx)
     struct core *c = m->core;
     struct turn *t = turn_now(m);
     c->phase = PH_IDLE;
+    prepare_forget(c);
     if (t == NULL)
         return;
     t->state = state;

@@ -97,7 +97,8 @@ static struct unit *unit_add(struct model *m, enum role role, size_t item, size_
 
 static bool is_answer(const struct item *it)
 {
-    return it->kind == ITEM_REASONING || it->kind == ITEM_TEXT || it->kind == ITEM_CALL;
+    return it->kind == ITEM_REASONING || it->kind == ITEM_TEXT ||
+           (it->kind == ITEM_CALL && it->answer != 0); /* the others are calls of a command */
 }
 
 /* An answer and its results. Returns the index behind it. */
@@ -137,6 +138,15 @@ static void add_user(struct model *m, size_t i, struct text *note, size_t first_
     unit_build(m, u);
 }
 
+/* What was said last, before the request, stands behind what was said before the message. */
+static void add_to_note(struct unit *u, struct text *note)
+{
+    struct text t = {0};
+    text_printf(&t, "%s%s%s", u->note != NULL ? u->note : "", u->note != NULL ? "\n" : "", text_str(note));
+    free(u->note);
+    u->note = text_take(&t);
+}
+
 void wire_update(struct model *m)
 {
     struct core *c = m->core;
@@ -160,8 +170,8 @@ void wire_update(struct model *m)
     c->covered = m->n_items;
     if (note.len != 0) {
         struct unit *last = c->n_units > first_new ? &c->units[c->n_units - 1] : NULL;
-        if (last != NULL && last->role == ROLE_RESULT) {
-            last->note = text_take(&note);
+        if (last != NULL && last->role != ROLE_ANSWER) {
+            add_to_note(last, &note);
             unit_build(m, last);
         } else {
             c->covered = note_at; /* it waits for the next message */

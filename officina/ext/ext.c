@@ -1,6 +1,8 @@
 #include "ext/ext.h"
 
-#include "ext/server.h"
+#include "ext/hook.h"
+#include "ext/named.h"
+#include "ext/template.h"
 #include "hash.h"
 #include "suggest.h"
 #include "tools/root.h"
@@ -20,11 +22,22 @@ struct ext {
     struct ext_options o;
     char *root, *home, *session;
     struct ext_server *servers;
+    struct hook *hook;
 };
 
 const struct ext_options *ext_options_of(const struct ext *x)
 {
     return &x->o;
+}
+
+struct ext_server *ext_servers(const struct ext *x)
+{
+    return x->servers;
+}
+
+struct hook *ext_hook(struct ext *x)
+{
+    return x->hook;
 }
 
 void ext_done(struct ext *x, int64_t call, bool ok, const char *text, size_t n)
@@ -59,28 +72,18 @@ static struct ext_server *add(struct ext *x, const char *name)
 
 /* ---- configuration ---- */
 
-/* Words of a value, "quoted ones" whole. NULL-terminated. */
+/* A program and its words: first is what stands before them, or NULL. */
 static char **split(const char *s, const char *first)
 {
-    char **v = NULL;
-    size_t n = 0, cap = 0;
-    if (first) {
-        v = mem_room(v, n, &cap, sizeof *v);
-        v[n++] = mem_dup(first);
-    }
-    while (*s) {
-        s += strspn(s, " \t,");
-        bool quoted = *s == '"';
-        size_t k = quoted ? strcspn(s + 1, "\"") : strcspn(s, " \t,");
-        if (!*s)
-            break;
-        v = mem_room(v, n, &cap, sizeof *v);
-        v[n++] = mem_dupn(s + quoted, k);
-        s += k + quoted;
-        s += quoted && *s == '"';
-    }
-    v = mem_room(v, n, &cap, sizeof *v);
-    v[n] = NULL;
+    char **v = template_words(s);
+    size_t n = 0;
+    if (!first)
+        return v;
+    while (v[n])
+        n++;
+    v = mem_grow(v, (n + 2) * sizeof *v);
+    memmove(v + 1, v, (n + 1) * sizeof *v);
+    v[0] = mem_dup(first);
     return v;
 }
 
@@ -131,12 +134,36 @@ static int take(void *arg, const struct conf_line *l, struct vt_err *err)
     return 0;
 }
 
-/* ext/NAME/ext.conf of the user or the project: `command`, `args`, `timeout`, `plan`. */
+/* ext/NAME/ext.conf of the user or the project: `command`, `args`, `timeout`, `plan`, `events`, `commands`. */
 struct own {
     struct ext *x;
     struct ext_server *s;
     const char *dir;
 };
+
+/* A list that the extension is started for: of events or of commands. */
+static int take_names(const struct conf_line *l, struct ext_server *s,
+                      void (*take_list)(struct ext_server *s, const json_t *names), struct vt_err *err)
+{
+    char **words = template_words(l->value);
+    json_t *list = json_array();
+    int rc = 0;
+    for (size_t i = 0; words[i]; i++)
+        json_array_append_new(list, json_string(words[i]));
+    take_list(s, list);
+    for (size_t i = 0; words[i] && rc == 0; i++)
+        if (l->key[0] == 'e' && ext_event_find(words[i]) < 0)
+            rc = conf_fail(
+                l, err,
+                "there is no event '%.40s': session_start, before_tool, after_tool, before_request, "
+                "turn_end",
+                words[i]);
+        else if (l->key[0] == 'c' && json_array_size(s->commands) <= i)
+            rc = conf_fail(l, err, "'%.40s' is no command: / and letters, digits, - and _", words[i]);
+    set_list(&words, NULL);
+    json_decref(list);
+    return rc;
+}
 
 static int take_own(void *arg, const struct conf_line *l, struct vt_err *err)
 {
@@ -144,6 +171,10 @@ static int take_own(void *arg, const struct conf_line *l, struct vt_err *err)
     struct text t = {0};
     if (!l->key)
         return 0;
+    if (strcmp(l->key, "events") == 0)
+        return take_names(l, o->s, server_take_events, err);
+    if (strcmp(l->key, "commands") == 0)
+        return take_names(l, o->s, server_take_commands, err);
     if (strcmp(l->key, "command") == 0) {
         text_printf(&t, "%s/%s", o->dir, l->value);
         set_list(&o->s->argv, split("", strchr(l->value, '/') == l->value ? l->value : text_str(&t)));
@@ -199,6 +230,7 @@ struct ext *ext_open(const struct ext_options *o, struct vt_err *err)
     x->o.root = x->root;
     x->o.home = x->home;
     x->o.session = x->session;
+    x->hook = hook_new();
     text_printf(&path, "%s/mcp.conf", o->home);
     int rc = conf_file(text_str(&path), true, false, take, x, err);
     for (struct ext_server *s = x->servers; s && rc == 0; s = s->next)
@@ -212,6 +244,7 @@ struct ext *ext_open(const struct ext_options *o, struct vt_err *err)
     load_own(x, x->home, false);
     x->o.trusted = false;
     ext_trust(x, o->trusted);
+    ext_contribute(x);
     return x;
 }
 
@@ -224,6 +257,7 @@ void ext_close(struct ext *x)
         x->servers = s->next;
         server_free(s);
     }
+    hook_free(x->hook);
     free(x->root);
     free(x->home);
     free(x->session);
@@ -246,9 +280,17 @@ void ext_trust(struct ext *x, bool trusted)
             continue;
         }
         *p = s->next;
-        server_free(s);
+        server_end(x, s);
     }
     text_free(&dir);
+    ext_contribute(x);
+}
+
+void ext_session(struct ext *x, const char *session)
+{
+    free(x->session);
+    x->session = mem_dup(session);
+    x->o.session = x->session;
 }
 
 bool ext_plan_allows(const struct ext *x, const char *server, const char *tool)
@@ -272,7 +314,7 @@ void ext_call(struct ext *x, int64_t id, const char *server, const char *tool, c
     struct ext_server *s = find(x, server);
     struct text t = {0};
     if (s) {
-        server_call(x, s, id, tool, arguments);
+        server_ask(x, s, ASK_TOOL, id, tool, arguments);
         return;
     }
     bool list = strcmp(server, "*") == 0;
@@ -324,143 +366,11 @@ void ext_compare(struct ext *x, const struct ext_server *s)
     text_free(&words);
 }
 
-/* ---- skills and commands ---- */
-
-static bool plain_name(const char *s)
-{
-    return *s && *s != '.' && !strchr(s, '/') && strlen(s) < 100;
-}
-
-/* The value of `key:` in the head of a file (between lines of --- or at its beginning); NULL: none. Caller
- * frees. */
-static char *head_value(const char *s, const char *key)
-{
-    size_t k = strlen(key);
-    if (strncmp(s, "---\n", 4) == 0)
-        s += 4;
-    for (int i = 0; i < 40 && *s && strncmp(s, "---", 3) != 0; i++) {
-        size_t n = strcspn(s, "\n");
-        if (strncmp(s, key, k) == 0 && s[k] == ':') {
-            const char *v = s + k + 1;
-            while (v < s + n && (*v == ' ' || *v == '"'))
-                v++;
-            while (n && strchr(" \"\r", s[n - 1]))
-                n--;
-            return s + n > v ? mem_dupn(v, (size_t)(s + n - v)) : NULL;
-        }
-        s += n + (s[n] == '\n');
-    }
-    return NULL;
-}
-
-/* Behind the head. */
-static const char *body(const char *s)
-{
-    const char *end = strncmp(s, "---\n", 4) == 0 ? strstr(s + 4, "\n---\n") : NULL;
-    return end ? end + 5 : s;
-}
-
-static int read_named(struct ext *x, const char *kind, const char *name, const char *tail, struct text *out)
-{
-    const char *bases[2] = {x->home, x->root};
-    for (int i = 0; i < 1 + x->o.trusted; i++) {
-        struct text path = {0};
-        struct vt_err err;
-        struct root root;
-        int rc = plain_name(name) ? root_open(&root, bases[i], &err) : -1;
-        if (rc == 0) {
-            text_printf(&path, "%s%s%s/%s%s", i ? ".officina/" : bases[i], i ? "" : "/", kind, name, tail);
-            rc = i ? root_read(&root, text_str(&path), out, NULL,
-                               &err)                                 /* a link out of a project is refused */
-                   : file_read(text_str(&path), 1 << 20, out, &err); /* the user's own may lead anywhere */
-            root_close(&root);
-        }
-        text_free(&path);
-        if (rc == 0)
-            return 0;
-    }
-    return -1;
-}
-
-static void each_skill(struct ext *x, struct text *out)
-{
-    const char *bases[2] = {x->home, x->root};
-    for (int i = 0; i < 1 + x->o.trusted; i++) {
-        struct text dir = {0};
-        text_printf(&dir, "%s%s/skills", bases[i], i ? "/.officina" : "");
-        struct dirent **names = NULL;
-        int n = scandir(text_str(&dir), &names, NULL, alphasort);
-        for (int k = 0; k < n; k++) {
-            struct text t = {0};
-            if (names[k]->d_name[0] != '.' &&
-                read_named(x, "skills", names[k]->d_name, "/SKILL.md", &t) == 0) {
-                char *d = head_value(text_str(&t), "description");
-                text_printf(out, "skill %s: %.300s\n", names[k]->d_name, d ? d : "");
-                free(d);
-            }
-            text_free(&t);
-            free(names[k]);
-        }
-        free(names);
-        text_free(&dir);
-    }
-}
-
-int ext_skill(struct ext *x, const char *name, struct text *out, struct vt_err *err)
-{
-    struct text t = {0}, names = {0};
-    if (read_named(x, "skills", name, "/SKILL.md", &t) == 0) {
-        text_puts(out, body(text_str(&t)));
-        text_free(&t);
-        return 0;
-    }
-    each_skill(x, &names);
-    vt_fail(err, VT_E_NOT_FOUND, "there is no skill '%.60s'. %.400s", name,
-            names.len ? text_str(&names)
-                      : "There are none: skills are folders with SKILL.md in skills/ of the state folder");
-    text_free(&names);
-    return -1;
-}
-
 void ext_note(struct ext *x, struct text *out)
 {
-    each_skill(x, out);
+    named_skills(x, out);
     for (const struct ext_server *s = x->servers; s; s = s->next)
         text_printf(out, "server %s: reached with the tool mcp\n", s->name);
-}
-
-/* $1 … $9 and $ARGUMENTS; nothing else is expanded here. */
-static void fill(const char *s, const char *arguments, struct text *out)
-{
-    char **words = split(arguments, NULL);
-    size_t n = 0;
-    while (words[n])
-        n++;
-    while (*s) {
-        if (strncmp(s, "$ARGUMENTS", 10) == 0) {
-            text_puts(out, arguments);
-            s += 10;
-        } else if (s[0] == '$' && s[1] >= '1' && s[1] <= '9') {
-            size_t i = (size_t)(s[1] - '1');
-            text_puts(out, i < n ? words[i] : "");
-            s += 2;
-        } else {
-            text_add(out, s++, 1);
-        }
-    }
-    set_list(&words, NULL);
-}
-
-int ext_command(struct ext *x, const char *name, const char *arguments, struct text *out, struct vt_err *err)
-{
-    struct text t = {0};
-    int rc = read_named(x, "commands", name, ".md", &t);
-    if (rc == 0)
-        fill(body(text_str(&t)), arguments ? arguments : "", out);
-    else
-        vt_fail(err, VT_E_NOT_FOUND, "no such command: /%.60s", name);
-    text_free(&t);
-    return rc;
 }
 
 char **ext_page(struct ext *x, const char *page, size_t *n)
@@ -470,7 +380,7 @@ char **ext_page(struct ext *x, const char *page, size_t *n)
     if (note)
         ext_note(x, &t);
     else if (strcmp(page, "skills") == 0)
-        each_skill(x, &t);
+        named_skills(x, &t);
     else
         for (const struct ext_server *s = x->servers; s; s = s->next) {
             size_t i;

@@ -61,16 +61,39 @@ void line_read_own(struct line *l, const char *s, size_t n)
     memset(l, 0, sizeof *l);
     json_t *o = object(s, n);
     const char *type = js_str(o, "type");
-    if (type && (strcmp(type, "hello") == 0 || strcmp(type, "result") == 0) &&
-        json_is_integer(json_object_get(o, "id"))) {
+    static const char *const answers[] = {"hello", "result", "verdict", "note"};
+    bool answer = false;
+    for (size_t i = 0; type && i < sizeof answers / sizeof *answers; i++)
+        answer = answer || strcmp(type, answers[i]) == 0;
+    if (answer && json_is_integer(json_object_get(o, "id")))
         l->kind = LINE_RESULT;
-        l->id = js_int(o, "id", 0);
-        l->body = json_incref(o);
-    } else if (type && strcmp(type, "progress") == 0) {
+    else if (type && (strcmp(type, "progress") == 0 || strcmp(type, "panel") == 0))
         l->kind = LINE_NOTICE;
+    if (l->kind != LINE_NOISE) {
+        l->id = js_int(o, "id", 0);
         l->method = mem_dup(type);
+        l->body = json_incref(o);
     }
     json_decref(o);
+}
+
+static const char *const events[TELL_KINDS] = {
+    [TELL_SESSION_START] = "session_start", [TELL_BEFORE_TOOL] = "before_tool",
+    [TELL_AFTER_TOOL] = "after_tool",       [TELL_BEFORE_REQUEST] = "before_request",
+    [TELL_TURN_END] = "turn_end",
+};
+
+const char *ext_event_name(enum ext_event e)
+{
+    return events[e];
+}
+
+int ext_event_find(const char *name)
+{
+    for (int i = 0; name && i < TELL_KINDS; i++)
+        if (strcmp(events[i], name) == 0)
+            return i;
+    return -1;
 }
 
 void line_result_text(const json_t *result, struct text *out, bool *failed)

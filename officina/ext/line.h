@@ -15,7 +15,7 @@ enum line_kind {
     LINE_RESULT,  /* answers request id: body is its result */
     LINE_FAULT,   /* answers request id: words say what went wrong */
     LINE_REQUEST, /* asks us: method, its id in `body` as it came */
-    LINE_NOTICE,  /* tells us: method */
+    LINE_NOTICE,  /* tells us: method; of an executable: id, body is the message */
 };
 
 struct line {
@@ -25,9 +25,22 @@ struct line {
     json_t *body;
 };
 
+/* What an extension may be told of. */
+enum ext_event {
+    TELL_SESSION_START,
+    TELL_BEFORE_TOOL,
+    TELL_AFTER_TOOL,
+    TELL_BEFORE_REQUEST,
+    TELL_TURN_END,
+    TELL_KINDS
+};
+const char *ext_event_name(enum ext_event e); /* "session_start", … */
+int ext_event_find(const char *name);         /* -1: none */
+
 /* MCP: a JSON-RPC 2.0 message. Batches are noise (the protocol dropped them). */
 void line_read_rpc(struct line *l, const char *s, size_t n);
-/* An executable's message: hello and result are results, whose body is the message; progress is a notice. */
+/* An executable's message: hello, result, verdict and note answer a request, progress (of request id) and panel tell
+ * something; the body is the message. */
 void line_read_own(struct line *l, const char *s, size_t n);
 void line_free(struct line *l);
 

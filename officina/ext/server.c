@@ -1,6 +1,7 @@
 #include "ext/server.h"
 
 #include "ext/line.h"
+#include "ext/named.h"
 #include "tools/output.h"
 #include "util/json.h"
 
@@ -12,11 +13,12 @@
 
 enum {
     HELLO_SECONDS = 10,
-    MAX_NOISE = 100,
+    EVENT_SECONDS = 5,
+    MAX_WAITING = 64,
+    PANEL_LINES = 12,
     MAX_MARKS = 3,
     MAX_LOG = 64 << 10,
-    MAX_OUT = 16 << 20,
-    MAX_TOOLS = 200
+    MAX_OUT = 16 << 20
 };
 
 struct ext_server *server_new(const char *name)
@@ -75,6 +77,8 @@ void server_free(struct ext_server *s)
     free(s->name);
     free(s->word);
     json_decref(s->tools);
+    json_decref(s->commands);
+    json_decref(s->panel_lines);
     text_free(&s->out);
     text_free(&s->line);
     text_free(&s->log);
@@ -89,40 +93,59 @@ bool server_enabled(const struct ext_server *s, const char *tool)
     return !s->enabled;
 }
 
-static void word(struct ext *x, struct ext_server *s, const char *text)
+void server_word(struct ext *x, struct ext_server *s, const char *text)
 {
     free(s->word);
     s->word = mem_dup(text);
     ext_told(x, s);
 }
 
-static void end_call(struct ext *x, struct ext_server *s, struct open_call *c, bool ok, const char *text,
-                     size_t n)
+void server_end_call(struct ext *x, struct ext_server *s, struct open_call *c, bool ok, const char *text,
+                     size_t n, const json_t *body)
 {
     struct open_call **p = &s->calls;
     while (*p != c)
         p = &(*p)->next;
     *p = c->next;
-    int64_t id = c->call;
+    ext_answered(x, s, c, ok, text, n, body);
     call_free(c);
-    ext_done(x, id, ok, text, n);
+}
+
+void server_show_panel(struct ext *x, struct ext_server *s, const json_t *lines)
+{
+    json_t *list = json_array(), *l;
+    size_t i;
+    json_array_foreach(lines, i, l) if (json_is_string(l) && i < PANEL_LINES) json_array_append(list, l);
+    json_decref(s->panel_lines);
+    s->panel_lines = list;
+    s->panel_changed = false;
+    ext_panel(x, s);
 }
 
 /* The server is of no use now: every open call fails, and the next start waits twice as long; three times in
  * a row is the end. */
-static void fail(struct ext *x, struct ext_server *s, const char *why)
+void server_fail(struct ext *x, struct ext_server *s, const char *why)
 {
     struct text t = {0};
     stop(s);
     s->marks++;
     s->state = s->marks >= MAX_MARKS ? SERVER_OFF : SERVER_IDLE;
     s->start_after = proc_now() + (UINT64_C(500000) << s->marks);
-    word(x, s, why);
+    server_word(x, s, why);
+    if (json_array_size(s->panel_lines))
+        server_show_panel(x, s, NULL);
     text_printf(&t, "server %s: %s%s", s->name, why,
                 s->state == SERVER_OFF ? "; it is off for this session" : "");
-    while (s->calls)
-        end_call(x, s, s->calls, false, text_str(&t), t.len);
+    struct open_call *gone = s->calls; /* what is asked meanwhile is of the next start */
+    s->calls = NULL;
+    while (gone) {
+        struct open_call *c = gone;
+        gone = c->next;
+        ext_answered(x, s, c, false, text_str(&t), t.len, NULL);
+        call_free(c);
+    }
     text_free(&t);
+    ext_contribute(x);
 }
 
 static void flush(struct ext *x, struct ext_server *s)
@@ -139,10 +162,10 @@ static void flush(struct ext *x, struct ext_server *s)
             return; /* its end will be told by the other pipes */
     }
     if (s->out.len > MAX_OUT)
-        fail(x, s, "it does not read what it is sent");
+        server_fail(x, s, "it does not read what it is sent");
 }
 
-static void send_message(struct ext *x, struct ext_server *s, json_t *o)
+void server_send(struct ext *x, struct ext_server *s, json_t *o)
 {
     char *line = js_dump(o);
     text_puts(&s->out, line);
@@ -151,7 +174,7 @@ static void send_message(struct ext *x, struct ext_server *s, json_t *o)
     flush(x, s);
 }
 
-static json_t *rpc(struct ext_server *s, const char *method, json_t *params, int64_t *id)
+json_t *server_rpc(struct ext_server *s, const char *method, json_t *params, int64_t *id)
 {
     *id = ++s->next_rpc;
     return json_pack("{s:s, s:I, s:s, s:o}", "jsonrpc", "2.0", "id", (json_int_t)*id, "method", method,
@@ -165,14 +188,14 @@ static void say_hello(struct ext *x, struct ext_server *s)
     s->shake_until = proc_now() + HELLO_SECONDS * UINT64_C(1000000);
     if (s->own) {
         s->shake_rpc = ++s->next_rpc;
-        send_message(x, s,
-                     json_pack("{s:I, s:s, s:i, s:s, s:s}", "id", (json_int_t)s->shake_rpc, "type", "hello",
-                               "version", 1, "root", o->root, "session", o->session ? o->session : ""));
+        server_send(x, s,
+                    json_pack("{s:I, s:s, s:i, s:s, s:s}", "id", (json_int_t)s->shake_rpc, "type", "hello",
+                              "version", 1, "root", o->root, "session", o->session ? o->session : ""));
         return;
     }
     json_t *params = json_pack("{s:s, s:{}, s:{s:s, s:s}}", "protocolVersion", "2025-06-18", "capabilities",
                                "clientInfo", "name", "officina", "version", "1");
-    send_message(x, s, rpc(s, "initialize", params, &s->shake_rpc));
+    server_send(x, s, server_rpc(s, "initialize", params, &s->shake_rpc));
 }
 
 static void start(struct ext *x, struct ext_server *s)
@@ -180,7 +203,7 @@ static void start(struct ext *x, struct ext_server *s)
     struct vt_err err;
     int in[2], log[2];
     if (pipe2(in, O_CLOEXEC) < 0 || pipe2(log, O_CLOEXEC) < 0) {
-        fail(x, s, "no pipe can be made");
+        server_fail(x, s, "no pipe can be made");
         return;
     }
     fcntl(in[1], F_SETFL, O_NONBLOCK);
@@ -193,211 +216,13 @@ static void start(struct ext *x, struct ext_server *s)
     s->in = in[1];
     s->err = log[0];
     if (rc < 0) {
-        fail(x, s, err.text);
+        server_fail(x, s, err.text);
         return;
     }
     s->running = true;
     s->noise = 0;
-    word(x, s, "starting");
+    server_word(x, s, "starting");
     say_hello(x, s);
-}
-
-/* ---- what it says ---- */
-
-static void list_text(const struct ext_server *s, struct text *out)
-{
-    size_t i;
-    json_t *t;
-    json_array_foreach(s->tools, i, t)
-    {
-        json_t *schema = json_object_get(t, "inputSchema");
-        if (!schema)
-            schema = json_object_get(t, "schema");
-        char *words = schema ? json_dumps(schema, JSON_COMPACT) : NULL;
-        const char *d = js_str(t, "description");
-        text_printf(out, "%s/%s: %.600s\n  arguments: %.2000s\n", s->name, js_str(t, "name"), d ? d : "",
-                    words ? words : "{}");
-        free(words);
-    }
-    if (!out->len)
-        text_printf(out, "server %s offers no tools\n", s->name);
-}
-
-static bool knows(const struct ext_server *s, const char *tool)
-{
-    size_t i;
-    json_t *t;
-    json_array_foreach(s->tools, i, t) if (strcmp(js_str(t, "name"), tool) == 0) return true;
-    return false;
-}
-
-static void send_call(struct ext *x, struct ext_server *s, struct open_call *c)
-{
-    struct text t = {0};
-    if (!c->tool) {
-        list_text(s, &t);
-        end_call(x, s, c, true, text_str(&t), t.len);
-    } else if (!knows(s, c->tool)) {
-        text_printf(&t, "server %s has no tool %.64s. ", s->name, c->tool);
-        list_text(s, &t);
-        end_call(x, s, c, false, text_str(&t), t.len);
-    } else {
-        json_t *args = c->arguments ? json_incref(c->arguments) : json_object();
-        c->deadline = proc_now() + s->timeout * UINT64_C(1000000);
-        if (s->own) {
-            c->rpc = ++s->next_rpc;
-            send_message(x, s,
-                         json_pack("{s:I, s:s, s:s, s:o, s:I}", "id", (json_int_t)c->rpc, "type", "call",
-                                   "tool", c->tool, "arguments", args, "deadline_ms",
-                                   (json_int_t)s->timeout * 1000));
-        } else {
-            json_t *m =
-                rpc(s, "tools/call", json_pack("{s:s, s:o}", "name", c->tool, "arguments", args), &c->rpc);
-            send_message(x, s, m);
-        }
-    }
-    text_free(&t);
-}
-
-static void send_waiting(struct ext *x, struct ext_server *s)
-{
-    for (bool again = true; again && s->state == SERVER_READY;) {
-        again = false;
-        for (struct open_call *c = s->calls; c && !again; c = c->next)
-            if (!c->rpc) {
-                send_call(x, s, c); /* may end it, and the list with it */
-                again = true;
-            }
-    }
-}
-
-static void take_tools(struct ext *x, struct ext_server *s, const json_t *list)
-{
-    size_t i;
-    json_t *t;
-    if (!s->tools)
-        s->tools = json_array();
-    json_array_foreach(list, i, t)
-    {
-        const char *name = js_str(t, "name");
-        if (line_name_ok(name) && server_enabled(s, name) && !knows(s, name) &&
-            json_array_size(s->tools) < MAX_TOOLS)
-            json_array_append(s->tools, t);
-    }
-}
-
-static void ready(struct ext *x, struct ext_server *s)
-{
-    struct text t = {0};
-    s->state = SERVER_READY;
-    s->shake_rpc = 0;
-    s->marks = 0;
-    text_printf(&t, "ready, %zu tools", json_array_size(s->tools));
-    word(x, s, text_str(&t));
-    text_free(&t);
-    ext_compare(x, s);
-    send_waiting(x, s);
-}
-
-static void handshake(struct ext *x, struct ext_server *s, const struct line *l)
-{
-    if (l->kind == LINE_FAULT) {
-        fail(x, s, l->words);
-        return;
-    }
-    if (s->own) {
-        json_array_clear(s->tools);
-        take_tools(x, s, json_object_get(l->body, "tools"));
-        ready(x, s);
-        return;
-    }
-    const char *more = NULL;
-    if (s->state == SERVER_HELLO) {
-        if (s->tools)
-            json_array_clear(s->tools);
-        send_message(x, s, json_pack("{s:s, s:s}", "jsonrpc", "2.0", "method", "notifications/initialized"));
-        s->state = SERVER_LIST;
-    } else {
-        take_tools(x, s, json_object_get(l->body, "tools"));
-        more = js_str(l->body, "nextCursor");
-        if (!more || !*more || json_array_size(s->tools) >= MAX_TOOLS) {
-            ready(x, s);
-            return;
-        }
-    }
-    json_t *params = more ? json_pack("{s:s}", "cursor", more) : json_object();
-    send_message(x, s, rpc(s, "tools/list", params, &s->shake_rpc));
-}
-
-static void answered(struct ext *x, struct ext_server *s, struct open_call *c, const struct line *l)
-{
-    struct text raw = {0}, clean = {0};
-    bool failed = l->kind == LINE_FAULT;
-    if (failed)
-        text_puts(&raw, l->words);
-    else
-        line_result_text(l->body, &raw, &failed);
-    output_clean(text_str(&raw), raw.len, &clean);
-    s->marks = 0;
-    end_call(x, s, c, !failed, text_str(&clean), clean.len);
-    text_free(&raw);
-    text_free(&clean);
-}
-
-static void asked(struct ext *x, struct ext_server *s, const struct line *l)
-{
-    json_t *o = strcmp(l->method, "ping") == 0
-                    ? json_pack("{s:s, s:O, s:{}}", "jsonrpc", "2.0", "id", l->body, "result")
-                    : json_pack("{s:s, s:O, s:{s:i, s:s}}", "jsonrpc", "2.0", "id", l->body, "error", "code",
-                                -32601, "message", "not offered by this client");
-    send_message(x, s, o);
-}
-
-static void take_line(struct ext *x, struct ext_server *s, const char *text, size_t n)
-{
-    struct line l;
-    (s->own ? line_read_own : line_read_rpc)(&l, text, n);
-    if (l.kind == LINE_NOISE) {
-        if (n && ++s->noise > MAX_NOISE)
-            fail(x, s, "it writes lines that are no messages");
-    } else if (l.kind == LINE_REQUEST) {
-        asked(x, s, &l);
-    } else if (l.kind != LINE_NOTICE) {
-        struct open_call *c = s->calls;
-        while (c && c->rpc != l.id)
-            c = c->next;
-        if (s->shake_rpc && l.id == s->shake_rpc)
-            handshake(x, s, &l);
-        else if (c && l.id)
-            answered(x, s, c, &l);
-    }
-    line_free(&l);
-}
-
-static void read_lines(struct ext *x, struct ext_server *s)
-{
-    char buf[16384];
-    for (int i = 0; i < 16 && s->running && s->proc.out >= 0; i++) {
-        ssize_t n = read(s->proc.out, buf, sizeof buf);
-        if (n == 0) {
-            close(s->proc.out);
-            s->proc.out = -1;
-        }
-        if (n <= 0)
-            return;
-        for (const char *p = buf, *end = buf + n; p < end && s->running;) {
-            const char *nl = memchr(p, '\n', (size_t)(end - p));
-            text_add(&s->line, p, (size_t)((nl ? nl : end) - p));
-            p = nl ? nl + 1 : end;
-            if (s->line.len > LINE_MAX_BYTES) {
-                fail(x, s, "it writes a line of more than 4 MiB");
-            } else if (nl) {
-                char *text = text_take(&s->line);
-                take_line(x, s, text, strlen(text));
-                free(text);
-            }
-        }
-    }
 }
 
 static void read_log(struct ext_server *s)
@@ -417,19 +242,37 @@ static void read_log(struct ext_server *s)
 
 /* ---- from outside ---- */
 
-void server_call(struct ext *x, struct ext_server *s, int64_t call, const char *tool, const json_t *arguments)
+void server_end(struct ext *x, struct ext_server *s)
 {
-    static const char off[] = "the server failed three times and is off for this session";
+    static const char gone[] = "the folder's configuration is not trusted any more";
+    while (s->calls)
+        server_end_call(x, s, s->calls, false, gone, strlen(gone), NULL);
+    if (json_array_size(s->panel_lines))
+        server_show_panel(x, s, NULL);
+    server_free(s);
+}
+
+void server_ask(struct ext *x, struct ext_server *s, enum ask_kind kind, int64_t call, const char *tool,
+                const json_t *arguments)
+{
+    static const char off[] = "the server failed three times and is off for this session",
+                      full[] = "too much waits for the server";
     struct open_call *c = mem_new(sizeof *c), **p = &s->calls;
+    unsigned long seconds =
+        HELLO_SECONDS + (kind == ASK_TOOL || kind == ASK_COMMAND ? s->timeout : EVENT_SECONDS);
+    size_t waiting = 0;
     *c = (struct open_call){
-        call, 0, mem_dup(tool), json_deep_copy(arguments), proc_now() + s->timeout * UINT64_C(1000000), NULL};
-    while (*p)
-        p = &(*p)->next;
+        kind, call, 0, mem_dup(tool), json_deep_copy(arguments), proc_now() + seconds * UINT64_C(1000000),
+        NULL};
+    for (; *p; p = &(*p)->next)
+        waiting++;
     *p = c;
     if (s->state == SERVER_OFF)
-        end_call(x, s, c, false, off, strlen(off));
+        server_end_call(x, s, c, false, off, strlen(off), NULL);
+    else if (waiting >= MAX_WAITING)
+        server_end_call(x, s, c, false, full, strlen(full), NULL);
     else if (s->state == SERVER_READY)
-        send_waiting(x, s);
+        said_send_waiting(x, s);
     else if (!s->running && proc_now() >= s->start_after)
         start(x, s);
 }
@@ -437,17 +280,17 @@ void server_call(struct ext *x, struct ext_server *s, int64_t call, const char *
 void server_cancel(struct ext *x, struct ext_server *s, int64_t call)
 {
     for (struct open_call *c = s->calls; c; c = c->next) {
-        if (c->call != call)
+        if (c->call != call || c->kind != ASK_TOOL)
             continue;
         if (c->rpc && s->own)
-            send_message(x, s, json_pack("{s:s, s:I}", "type", "cancel", "id", (json_int_t)c->rpc));
+            server_send(x, s, json_pack("{s:s, s:I}", "type", "cancel", "id", (json_int_t)c->rpc));
         else if (c->rpc)
-            send_message(x, s,
-                         json_pack("{s:s, s:s, s:{s:I}}", "jsonrpc", "2.0", "method",
-                                   "notifications/cancelled", "params", "requestId", (json_int_t)c->rpc));
+            server_send(x, s,
+                        json_pack("{s:s, s:s, s:{s:I}}", "jsonrpc", "2.0", "method",
+                                  "notifications/cancelled", "params", "requestId", (json_int_t)c->rpc));
         struct event e = {.kind = EV_TOOL_DONE, .id = call, .n = 2, .text = "stopped by the user", .len = 19};
         for (struct open_call **p = &s->calls; *p; p = &(*p)->next)
-            if ((*p)->call == call) {
+            if (*p == c) {
                 struct open_call *gone = *p;
                 *p = gone->next;
                 call_free(gone);
@@ -466,25 +309,33 @@ void server_work(struct ext *x, struct ext_server *s, const struct pollfd *fds, 
         if (!fds[i].revents)
             continue;
         if (fds[i].fd == s->proc.out)
-            read_lines(x, s);
+            said_read(x, s);
         else if (fds[i].fd == s->err)
             read_log(s);
         else if (fds[i].fd == s->in)
             flush(x, s);
     }
     if (s->running && proc_work(&s->proc, now))
-        fail(x, s, "it has ended");
+        server_fail(x, s, "it has ended");
     if (s->running && s->state < SERVER_READY && now >= s->shake_until)
-        fail(x, s, "no answer");
+        server_fail(x, s, "no answer");
     if (!s->running && s->calls && s->state == SERVER_IDLE && now >= s->start_after)
         start(x, s);
-    for (struct open_call *c = s->calls, *next; c; c = next) {
-        next = c->next;
-        if (now < c->deadline)
-            continue;
-        end_call(x, s, c, false, "no answer within the time", 25);
-        if (s->state == SERVER_READY && ++s->marks >= MAX_MARKS) {
-            fail(x, s, "no answer, three times");
+    if (s->panel_changed && s->running) { /* the newest of what this reading brought */
+        json_t *lines = s->panel_lines;
+        s->panel_lines = NULL;
+        server_show_panel(x, s, lines);
+        json_decref(lines);
+    }
+    for (bool again = true; again;) {
+        struct open_call *c = s->calls;
+        while (c && now < c->deadline)
+            c = c->next;
+        again = c != NULL;
+        if (c)
+            server_end_call(x, s, c, false, "no answer within the time", 25, NULL); /* may ask anew */
+        if (c && s->state == SERVER_READY && ++s->marks >= MAX_MARKS) {
+            server_fail(x, s, "no answer, three times");
             return;
         }
     }

@@ -379,6 +379,20 @@ static void judge_mcp(struct tools *t, const struct tool_call *c, json_t *args, 
     text_free(&subject);
 }
 
+void judged_ask(struct tools *t, const struct tool_call *c, struct judged *j, const char *reason)
+{
+    if (j->approval)
+        approval_free(j->approval);
+    struct approval *a = ask(t, c, j, j->path ? j->path : c->args);
+    add_part(a, j->gist ? j->gist : c->name, reason, false);
+    if (j->path)
+        a->changes = change_new(j->path, j->exists ? text_str(&j->before) : NULL, j->before.len,
+                                text_str(&j->after), j->after.len);
+    a->n_changes = j->path != NULL;
+    a->where = where(t, "an extension asks");
+    decide(j, TOOL_ASK, reason);
+}
+
 void tools_judge(struct tools *t, const struct tool_call *c, json_t *args, struct judged *j)
 {
     memset(j, 0, sizeof *j);

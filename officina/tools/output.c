@@ -232,8 +232,12 @@ static void keep(struct output *o, const char *s, size_t n)
     size_t cut = 0;
     while (o->tail.len - cut > tail) {
         const char *nl = memchr(o->tail.s + cut, '\n', o->tail.len - cut);
-        if (!nl)
+        if (!nl || nl + 1 == o->tail.s + o->tail.len) { /* of one long line the end */
+            cut = o->tail.len - tail;
+            while (cut < o->tail.len && ((unsigned char)o->tail.s[cut] & 0xc0) == 0x80)
+                cut++;
             break;
+        }
         cut = (size_t)(nl - o->tail.s) + 1;
         o->tail_lines--;
     }

@@ -72,6 +72,7 @@ void run_read(struct reading *k)
     long first = (long)js_int(k->args, "start", 1), want = (long)js_int(k->args, "lines", READ_LINES),
          line = 1;
     bool in_key = false, secret = rel && holds_secrets(k, rel);
+    bool raw = js_bool(k->args, "raw", false); /* the model cannot say so: it is not in the schema */
     if (!rel || root_read(&k->t->root, rel, &k->content, NULL, &err) < 0) {
         fault(k, err.text);
         free(rel);
@@ -97,11 +98,13 @@ void run_read(struct reading *k)
     in_key = secrets_in_key(text_str(&k->content), (size_t)(p - text_str(&k->content)));
     for (; p < end && k->count < want && k->result.len < READ_BYTES; k->count++, line++) {
         const char *next = next_line(p, end);
-        text_printf(&k->result, "%6ld\t", line);
+        if (!raw)
+            text_printf(&k->result, "%6ld\t", line);
         show_line(&k->result, p, (size_t)(next - p), false, secret, &in_key);
         p = next;
     }
     k->first = first;
+    k->count = raw ? 0 : k->count; /* put into the user's words: not shown as lines */
     if (first > 1 || line <= total)
         text_printf(&k->result, "[lines %ld–%ld of %ld; %ld remain]\n", first, line - 1, total,
                     total - line + 1);

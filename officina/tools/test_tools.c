@@ -51,6 +51,8 @@ static void hear(void *arg, const struct event *e)
             change_free(e->changes, e->n_changes);
     } else if (e->kind == EV_TOOL_OUTPUT) {
         text_add(&w->printed, e->text, e->len);
+    } else if (e->kind == EV_TEMPLATE) {
+        text_set(&w->result, e->text);
     } else if (e->kind == EV_JOB) {
         w->job = e->id;
         w->job_status = e->n;
@@ -407,14 +409,13 @@ static void a_redirection_is_judged_where_it_leads(void **state)
 static void own_commands_become_prompts(void **state)
 {
     struct world w;
-    struct text out = {0};
     char path[300];
     open_world(&w, "off", NULL, NULL);
     snprintf(path, sizeof path, "%s/commands", w.home);
     assert_int_equal(mkdir(path, 0700), 0);
     put(&w, "../state/commands/fix.md", "Fix $1 of $ARGUMENTS\n");
-    assert_int_equal(tools_command(w.t, "fix", "a b", &out), 0);
-    assert_string_equal(text_str(&out), "Fix a of a b\n");
+    assert_int_equal(tools_command(w.t, "/fix a b"), 0);
+    assert_string_equal(text_str(&w.result), "{\"parts\":[{\"text\":\"Fix a of a b\\n\"}]}");
     tools_trust(w.t, true);
     snprintf(path, sizeof path, "%s/.officina", w.root);
     assert_int_equal(mkdir(path, 0700), 0);
@@ -423,13 +424,12 @@ static void own_commands_become_prompts(void **state)
     put(&w, "../out.md", "x\n");
     snprintf(path, sizeof path, "%s/.officina/commands/out.md", w.root);
     assert_int_equal(symlink("../../../out.md", path), 0);
-    assert_int_equal(tools_command(w.t, "out", "", &out), -1); /* leads out of the project */
-    put(&w, ".officina/commands/in.md", "x\n");
-    assert_int_equal(tools_command(w.t, "in", "", &out), 0);
-    assert_string_equal(text_str(&out), "Fix a of a b\nx\n");
-    assert_int_equal(tools_command(w.t, "../commands/fix", "", &out), -1);
-    assert_int_equal(tools_command(w.t, "none", "", &out), -1);
-    text_free(&out);
+    assert_int_equal(tools_command(w.t, "/out"), -1); /* leads out of the project */
+    put(&w, ".officina/commands/in.md", "description: into\nmode: plan\n\nx\n");
+    assert_int_equal(tools_command(w.t, "/in"), 0);
+    assert_string_equal(text_str(&w.result), "{\"mode\":\"plan\",\"parts\":[{\"text\":\"x\\n\"}]}");
+    assert_int_equal(tools_command(w.t, "/../commands/fix"), -1);
+    assert_int_equal(tools_command(w.t, "/none"), -1);
     close_world(&w);
 }
 

@@ -89,8 +89,10 @@ void tools_user_run(struct tools *t, const char *command, bool into_conversation
 /* scope: "session", "project", "user". */
 int tools_rule(struct tools *t, const char *scope, enum mode mode, bool allow, const char *pattern,
                struct vt_err *err);
-/* The prompt of a command of commands/NAME.md, arguments filled in; -1: there is none. */
-int tools_command(struct tools *t, const char *name, const char *arguments, struct text *out);
+/* A line that is a command of commands/NAME.md or of an extension (ext/ext.h); -1: it is none. */
+int tools_command(struct tools *t, const char *line);
+/* Tells the extensions an event; fields: JSON. */
+void tools_tell(struct tools *t, const char *event, const char *fields);
 /* Lines for /rules, /jobs. Caller frees each and the array. */
 char **tools_page(struct tools *t, const char *page, size_t *n);
 

@@ -23,10 +23,28 @@ void tools_done(struct tools *t, int64_t call, enum tool_outcome outcome, const 
 
 /* ---- life ---- */
 
+/* Results of servers are cut and kept as those of commands are. */
 static void ext_event(void *arg, const struct event *e)
 {
-    tools_emit(arg, e);
+    struct tools *t = arg;
+    struct vt_err err;
+    struct output *o = e->kind == EV_TOOL_DONE ? output_new(t->out_dir, output_limit(t->window), &err) : NULL;
+    if (!o) {
+        tools_emit(t, e);
+        return;
+    }
+    struct text cut = {0};
+    struct event as = *e;
+    output_add(o, e->text, e->len);
+    as.m = output_result(o, &cut);
+    as.text = text_str(&cut);
+    as.len = cut.len;
+    tools_emit(t, &as);
+    text_free(&cut);
+    output_free(o);
 }
+
+static void on_verdict(void *arg, int64_t id, enum ext_verdict v, const char *reason);
 
 static int open_parts(struct tools *t, const struct tools_options *o, struct vt_err *err)
 {
@@ -46,7 +64,7 @@ static int open_parts(struct tools *t, const struct tools_options *o, struct vt_
     for (size_t i = 0; o->deny && o->deny[i]; i++)
         if (rules_add(t->rules, RULE_CMDLINE, UNKNOWN, RULE_DENY, o->deny[i], err) < 0)
             return -1;
-    struct ext_options x = {t->root.path, o->home, o->session, o->trusted, ext_event, t};
+    struct ext_options x = {t->root.path, o->home, o->session, o->trusted, ext_event, t, on_verdict};
     t->ext = ext_open(&x, err);
     if (!t->ext)
         return -1;
@@ -62,6 +80,28 @@ struct tools *tools_open(const struct tools_options *o, struct vt_err *err)
         return t;
     tools_close(t);
     return NULL;
+}
+
+static struct held *held_take(struct tools *t, int64_t id)
+{
+    struct held **p = &t->held, *h;
+    while (*p && (*p)->c.id != id)
+        p = &(*p)->next;
+    h = *p;
+    if (h)
+        *p = h->next;
+    return h;
+}
+
+static void held_free(struct held *h)
+{
+    if (!h)
+        return;
+    judged_free(h->j);
+    free(h->j);
+    free((char *)h->c.name);
+    free((char *)h->c.args);
+    free(h);
 }
 
 static void task_free(struct reading *k)
@@ -86,6 +126,8 @@ void tools_close(struct tools *t)
         pthread_join(k->thread, NULL);
         task_free(k);
     }
+    while (t->held)
+        held_free(held_take(t, t->held->c.id));
     ext_close(t->ext);
     rules_free(t->rules);
     seen_free(t->seen);
@@ -107,6 +149,7 @@ void tools_session(struct tools *t, const char *session)
 {
     seen_clear(t->seen);
     rules_clear(t->rules, RULE_SESSION);
+    ext_session(t->ext, session);
 }
 
 void tools_seen(struct tools *t, seen_sink sink, void *arg)
@@ -142,10 +185,52 @@ static void checked(struct tools *t, int64_t id, struct judged *j)
     tools_emit(t, &e);
 }
 
+/* The extensions may make it stricter. */
+static void on_verdict(void *arg, int64_t id, enum ext_verdict v, const char *reason)
+{
+    struct tools *t = arg;
+    struct held *h = held_take(t, id);
+    if (!h)
+        return; /* it was stopped meanwhile */
+    if (v == EXT_DENY || v == EXT_FAIL) {
+        h->j->verdict = v == EXT_DENY ? TOOL_DENY : TOOL_FAULT;
+        text_clear(&h->j->reason);
+        text_printf(&h->j->reason, "%s%s", reason,
+                    v == EXT_FAIL ? "; without its verdict the call is not run" : "");
+    } else if (v == EXT_ASK && h->j->verdict == TOOL_ALLOW) {
+        judged_ask(t, &h->c, h->j, reason);
+    }
+    checked(t, id, h->j);
+    held_free(h);
+}
+
+/* Returns whether the extensions are asked first; takes what was judged then. */
+static bool hold(struct tools *t, const struct tool_call *c, const json_t *args, struct judged *j)
+{
+    if (j->verdict != TOOL_ALLOW && j->verdict != TOOL_ASK)
+        return false;
+    json_t *fields = json_pack("{s:s, s:O, s:s}", "tool", c->name, "arguments", args, "mode",
+                               c->mode == MODE_PLAN ? "plan" : "build");
+    bool yes = ext_judges(t->ext, fields);
+    if (yes) {
+        struct held *h = mem_new(sizeof *h);
+        *h = (struct held){t->held, *c, mem_new(sizeof *j)};
+        h->c.name = mem_dup(c->name);
+        h->c.args = mem_dup(c->args);
+        *h->j = *j;
+        memset(j, 0, sizeof *j);
+        t->held = h;
+        ext_before_tool(t->ext, c->id, fields);
+    }
+    json_decref(fields);
+    return yes;
+}
+
 void tools_check(struct tools *t, const struct tool_call *c)
 {
     struct judged j;
     json_t *args = js_parse(c->args, strlen(c->args), NULL, 0);
+    held_free(held_take(t, c->id));
     if (!tool_find(c->name) || !json_is_object(args)) {
         memset(&j, 0, sizeof j);
         j.verdict = TOOL_FAULT;
@@ -153,7 +238,8 @@ void tools_check(struct tools *t, const struct tool_call *c)
     } else {
         tools_judge(t, c, args, &j);
     }
-    checked(t, c->id, &j);
+    if (!json_is_object(args) || !hold(t, c, args, &j))
+        checked(t, c->id, &j);
     judged_free(&j);
     json_decref(args);
 }
@@ -216,10 +302,11 @@ static void begin(struct tools *t, const struct tool_call *c, json_t *args, stru
         run_job(t, c, args);
     else if (strcmp(c->name, "skill") == 0)
         skill(t, c, args);
-    else if (strcmp(c->name, "mcp") == 0)
+    else if (strcmp(c->name, "mcp") == 0) {
+        t->window = c->window;
         ext_call(t->ext, c->id, js_str(args, "server"), js_str(args, "tool"),
                  json_object_get(args, "arguments"));
-    else if (j->change)
+    } else if (j->change)
         run_write(t, c, j);
     else
         tools_done(t, c->id, TOOL_FAILED, &j->reason); /* todo, ask, recall are not run here */
@@ -272,6 +359,7 @@ void tools_cancel(struct tools *t, int64_t id)
         if (r->waiter == id && id)
             r->wait_until = 0;
     }
+    held_free(held_take(t, id));
     ext_cancel(t->ext, id);
 }
 
@@ -326,10 +414,16 @@ char **tools_page(struct tools *t, const char *page, size_t *n)
     return ext_page(t->ext, page, n);
 }
 
-int tools_command(struct tools *t, const char *name, const char *arguments, struct text *out)
+int tools_command(struct tools *t, const char *line)
 {
-    struct vt_err err;
-    return ext_command(t->ext, name, arguments, out, &err);
+    return ext_command(t->ext, line);
+}
+
+void tools_tell(struct tools *t, const char *event, const char *fields)
+{
+    json_t *o = js_parse(fields, strlen(fields), NULL, 0);
+    ext_tell(t->ext, event, o);
+    json_decref(o);
 }
 
 /* ---- the loop ---- */

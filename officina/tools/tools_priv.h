@@ -51,6 +51,15 @@ struct reading {
     struct reading *next;
 };
 
+/* A call that was judged and waits for the extensions' verdict. */
+struct held {
+    struct held *next;
+    struct tool_call c; /* name and args are own */
+    struct judged *j;
+};
+
+struct judged;
+
 struct tools {
     struct tools_options o; /* strings are own copies */
     struct root root;
@@ -58,8 +67,10 @@ struct tools {
     struct rules *rules;
     struct seen *seen;
     struct ext *ext;
+    int64_t window; /* of the last call of a server */
     char *out_dir;
     struct run *runs;
+    struct held *held;
     struct reading *tasks;
     int pipe[2]; /* finished tasks, as pointers */
     int64_t next_job;
@@ -81,6 +92,8 @@ struct judged {
 
 void tools_judge(struct tools *t, const struct tool_call *c, json_t *args, struct judged *j);
 void judged_free(struct judged *j);
+/* An extension wants the user to be asked about a call that was allowed. */
+void judged_ask(struct tools *t, const struct tool_call *c, struct judged *j, const char *reason);
 
 void tools_emit(struct tools *t, const struct event *e);
 void tools_done(struct tools *t, int64_t call, enum tool_outcome outcome, const struct text *result);

@@ -17,14 +17,18 @@ static int match(const char *name, const char *word)
     return at == n ? 1 : -1;
 }
 
-static void commands(struct menu *n, const char *word)
+static void commands(const struct model *m, struct menu *n, const char *word)
 {
     size_t count;
     const struct command *c = command_list(&count);
-    for (int rank = 0; rank < 2; rank++)
+    for (int rank = 0; rank < 2; rank++) {
         for (size_t i = 0; i < count; i++)
             if (match(c[i].name, word) == rank)
                 menu_add(n, c[i].name, c[i].help);
+        for (size_t i = 0; i < m->n_commands; i++)
+            if (match(m->commands[i].name, word) == rank)
+                menu_add(n, m->commands[i].name, m->commands[i].help);
+    }
 }
 
 static void prompts(struct act *a, struct menu *n, const char *word)
@@ -61,12 +65,12 @@ void menu_update(struct act *a)
     const char *s = text_str(&e->text);
     menu_clear(n);
     if (u->overlay == OVER_PALETTE) {
-        commands(n, text_str(&u->query));
+        commands(a->m, n, text_str(&u->query));
     } else if (u->overlay == OVER_SEARCH) {
         prompts(a, n, text_str(&u->query));
     } else if (s[0] == '/' && !strpbrk(s, " \t\n") && e->caret == e->text.len) {
         n->from = 0;
-        commands(n, s);
+        commands(a->m, n, s);
     } else if (a->paths && at_word(e) != SIZE_MAX) {
         n->from = at_word(e);
         char *word = mem_dupn(s + n->from + 1, e->caret - n->from - 1);
@@ -84,13 +88,16 @@ void menu_open(struct act *a, enum overlay what)
 }
 
 /* Does the command need more than its name? */
-static bool takes_more(const char *name)
+static bool takes_more(const struct model *m, const char *name)
 {
     size_t count;
     const struct command *c = command_list(&count);
     for (size_t i = 0; i < count; i++)
         if (strcmp(c[i].name, name) == 0)
             return c[i].args[0] != '\0' && c[i].args[0] != '[';
+    for (size_t i = 0; i < m->n_commands; i++)
+        if (strcmp(m->commands[i].name, name) == 0)
+            return m->commands[i].args != NULL && m->commands[i].args[0] != '[';
     return false;
 }
 
@@ -108,7 +115,7 @@ void menu_accept(struct act *a, bool send)
     u->overlay = OVER_NONE;
     if (overlay != OVER_NONE || command) {
         edit_load(e, entry, strlen(entry), strlen(entry));
-        if (command && takes_more(entry))
+        if (command && takes_more(a->m, entry))
             edit_insert(e, " ", 1, EDIT_OTHER);
         else if (command && send)
             act_submit(a);

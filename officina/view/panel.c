@@ -2,6 +2,7 @@
 #include "view/gauge.h"
 #include "view/view.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
@@ -278,6 +279,23 @@ static void servers_block(struct pen *p)
     }
 }
 
+static void sections(struct pen *p)
+{
+    const struct model *m = p->f->m;
+    for (size_t i = 0; i < m->n_sections; i++) {
+        const struct section *s = &m->sections[i];
+        char name[24];
+        size_t n = 0;
+        for (const char *c = strncmp(s->name, "ext:", 4) == 0 ? s->name + 4 : s->name;
+             *c && n + 1 < sizeof name; c++)
+            name[n++] = (char)toupper((unsigned char)*c);
+        name[n] = '\0';
+        head(p, name);
+        for (size_t k = 0; k < s->n; k++)
+            words(p, ROLE_TEXT, s->lines[k]);
+    }
+}
+
 void panel_draw(struct frame *f, int x, int w, int top, int bottom)
 {
     struct pen p = {f, x, w, top, bottom};
@@ -291,6 +309,7 @@ void panel_draw(struct frame *f, int x, int w, int top, int bottom)
     touched_block(&p);
     tasks_block(&p);
     jobs_block(&p);
+    sections(&p);
     servers_block(&p);
     for (; p.y < p.bottom; p.y++)
         edge(&p);
