@@ -54,7 +54,7 @@ void boss_routes(struct boss *b, unsigned state)
     vt_enc_begin(&b->enc, VT_F_ROUTES, 0, BOSS_LIFE_LINK);
     vt_enc_u64(&b->enc, VT_ROUTES_EPOCH, 1);
     vt_enc_array(&b->enc, VT_ROUTES_LIST, 1);
-    vt_enc_put_array(&b->enc, 12);
+    vt_enc_put_array(&b->enc, 17);
     vt_enc_put_str(&b->enc, "engine0");
     vt_enc_put_u64(&b->enc, b->gen);
     vt_enc_put_u64(&b->enc, state == VT_CHILD_READY ? b->link : 0);
@@ -67,6 +67,11 @@ void boss_routes(struct boss *b, unsigned state)
     vt_enc_put_str(&b->enc, "fp-test");
     vt_enc_put_u64(&b->enc, 500);
     vt_enc_put_u64(&b->enc, !b->stopping);
+    vt_enc_put_u64(&b->enc, b->depth);
+    vt_enc_put_u64(&b->enc, 11300);
+    vt_enc_put_u64(&b->enc, 250500);
+    vt_enc_put_u64(&b->enc, 1764460800); /* 2025-11-30 */
+    vt_enc_put_str(&b->enc, "deep");
     vt_enc_u64(&b->enc, VT_ROUTES_STOPPING, b->stopping);
     send_life(b);
 }

@@ -45,6 +45,7 @@ struct boss {
     bool step;          /* tokens of all requests in STEP frames, one id each */
     bool mute;          /* accepts nothing */
     bool stopping;      /* its vitriold ends: said with the next routes */
+    uint32_t depth;     /* certified, of the routes */
     int refuse;         /* answers SUBMIT with this code */
     unsigned submits, cancels, relayed;
     char target[256]; /* of the newest relayed request */

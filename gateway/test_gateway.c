@@ -299,6 +299,19 @@ static void test_slots_and_metrics(void **state)
     reply_free(&r);
     http_call(&b, &r, "GET", "/props", NULL, NULL);
     assert_non_null(strstr(r.body, "\"n_ctx\":1024"));
+    assert_null(strstr(r.body, "certified")); /* never measured */
+    reply_free(&r);
+    b.depth = 900;
+    boss_routes(&b, VT_CHILD_READY);
+    boss_run(&b, 50);
+    http_call(&b, &r, "GET", "/props", NULL, NULL);
+    json_t *v = reply_json(&r), *c = json_object_get(v, "certified");
+    assert_int_equal(json_integer_value(json_object_get(c, "tokens")), 900);
+    assert_true(json_real_value(json_object_get(c, "decode_per_second")) == 11.3);
+    assert_true(json_real_value(json_object_get(c, "prompt_per_second")) == 250.5);
+    assert_string_equal(json_string_value(json_object_get(c, "profile")), "deep");
+    assert_string_equal(json_string_value(json_object_get(c, "date")), "2025-11-30");
+    json_decref(v);
     reply_free(&r);
     boss_stop(&b);
 }

@@ -77,6 +77,13 @@ static char *read_all(int fd, size_t *len, struct vt_err *err)
     return buf;
 }
 
+static int refused(const char *path, int status, const json_t *answer, struct vt_err *err)
+{
+    const char *message = json_string_value(json_object_get(json_object_get(answer, "error"), "message"));
+    return vt_fail(err, status == 401 ? VT_E_PERM : VT_E_UNAVAILABLE, "%s answers %d%s%.200s", path, status,
+                   message != NULL ? ": " : "", message != NULL ? message : "");
+}
+
 json_t *http_get_json(const char *address, const char *path, const char *key_file, struct vt_err *err)
 {
     char key[512], request[1024];
@@ -102,12 +109,94 @@ json_t *http_get_json(const char *address, const char *path, const char *key_fil
     sscanf(buf, "HTTP/%*s %d", &status);
     json_t *out = body != NULL ? json_loads(body + 4, 0, NULL) : NULL;
     if (status != 200 || out == NULL) {
-        const char *message = json_string_value(json_object_get(json_object_get(out, "error"), "message"));
-        vt_fail(err, status == 401 ? VT_E_PERM : VT_E_UNAVAILABLE, "%s answers %d%s%.200s", path, status,
-                message != NULL ? ": " : "", message != NULL ? message : "");
+        refused(path, status, out, err);
         json_decref(out);
         out = NULL;
     }
     free(buf);
     return out;
+}
+
+/* ---- streams ---- */
+
+static int post(int fd, const char *address, const char *path, const char *body, const char *key,
+                struct vt_err *err)
+{
+    char head[1024];
+    size_t len = strlen(body), at = 0;
+    int n = snprintf(head, sizeof head,
+                     "POST %s HTTP/1.0\r\nHost: %s\r\n%s%s%sContent-Type: application/json\r\n"
+                     "Content-Length: %zu\r\n\r\n",
+                     path, address, key[0] != '\0' ? "Authorization: Bearer " : "", key,
+                     key[0] != '\0' ? "\r\n" : "", len);
+    if (send(fd, head, (size_t)n, MSG_NOSIGNAL) != n)
+        return vt_fail_errno(err, VT_E_UNAVAILABLE, "%s", address);
+    while (at < len) {
+        ssize_t k = send(fd, body + at, len - at, MSG_NOSIGNAL);
+        if (k <= 0)
+            return vt_fail_errno(err, VT_E_UNAVAILABLE, "%s", address);
+        at += (size_t)k;
+    }
+    return 0;
+}
+
+/* The status line and the rest of the head; the status, 0 when there is none. */
+static int read_head(FILE *f, char **line, size_t *size)
+{
+    int status = 0;
+    if (getline(line, size, f) > 0)
+        sscanf(*line, "HTTP/%*s %d", &status);
+    while (getline(line, size, f) > 0 && strcmp(*line, "\r\n") != 0)
+        ;
+    return status;
+}
+
+static int read_events(FILE *f, const char *path, void (*event)(void *arg, const json_t *e), void *arg,
+                       struct vt_err *err)
+{
+    char *line = NULL;
+    size_t size = 0;
+    int rc = 0, status = read_head(f, &line, &size);
+    while (rc == 0 && getline(&line, &size, f) > 0) {
+        bool data = strncmp(line, "data: ", 6) == 0;
+        json_t *e = json_loads(data ? line + 6 : line, JSON_ALLOW_NUL, NULL); /* texts may hold any byte */
+        if (status != 200 || json_object_get(e, "error") != NULL)
+            rc = refused(path, status, e, err);
+        else if (data && e != NULL)
+            event(arg, e);
+        json_decref(e);
+    }
+    if (rc == 0 && ferror(f))
+        rc = vt_fail(err, VT_E_UNAVAILABLE, "the gateway has fallen silent");
+    else if (rc == 0 && status != 200)
+        rc = refused(path, status, NULL, err);
+    free(line);
+    return rc;
+}
+
+int http_post_events(const char *address, const char *path, const json_t *body, const char *key_file,
+                     int silence_s, void (*event)(void *arg, const json_t *e), void *arg, struct vt_err *err)
+{
+    char key[512];
+    struct timeval t = {.tv_sec = silence_s};
+    if (read_key(key_file, key, sizeof key, err) < 0)
+        return -1;
+    char *text = json_dumps(body, JSON_COMPACT);
+    if (text == NULL)
+        return vt_fail(err, VT_E_NOMEM, "out of memory");
+    int fd = connect_to(address, err);
+    int rc = fd < 0 ? -1 : post(fd, address, path, text, key, err);
+    FILE *f = rc == 0 ? fdopen(fd, "r") : NULL;
+    free(text);
+    if (f == NULL) {
+        if (rc == 0)
+            rc = vt_fail(err, VT_E_NOMEM, "out of memory");
+        if (fd >= 0)
+            close(fd);
+        return rc;
+    }
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &t, sizeof t);
+    rc = read_events(f, path, event, arg, err);
+    fclose(f);
+    return rc;
 }

@@ -51,8 +51,13 @@ void show_status(const json_t *s)
            (unsigned long long)client_num(s, "pid"), show_age(client_num(s, "uptime_s"), age, sizeof age));
     printf("  model     %s\n", client_str(s, "model"));
     if (client_num(s, "slots") > 0)
-        printf("  shape     %llu slots of %llu tokens\n", (unsigned long long)client_num(s, "slots"),
+        printf("  shape     %llu slots of %llu tokens", (unsigned long long)client_num(s, "slots"),
                (unsigned long long)client_num(s, "window"));
+    if (client_num(s, "slots") > 0 && client_num(s, "certified") > 0)
+        printf(", certified %llu deep at %.1f tokens/s", (unsigned long long)client_num(s, "certified"),
+               (double)client_num(s, "certified_decode_milli") / 1000);
+    if (client_num(s, "slots") > 0)
+        putchar('\n');
     printf("  launch    fp %s, profile %s, build %s\n",
            client_str(s, "fp")[0] != '\0' ? client_str(s, "fp") : "-", client_str(s, "profile"),
            client_str(s, "build"));

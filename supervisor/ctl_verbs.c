@@ -197,9 +197,11 @@ static int verb_status(struct sup *s, const msgpack_object_map *args, struct vt_
     memory_look(s, &mem);
     device_look(s, &dev);
     duties_status(s, text, sizeof text);
-    result(e, 34);
+    result(e, 36);
     str(e, "address", s->http.address);
     str(e, "build", VT_BUILD_ID);
+    num(e, "certified", engine != NULL ? engine->launch.depth.tokens : 0);
+    num(e, "certified_decode_milli", engine != NULL ? engine->launch.depth.decode_milli : 0);
     str(e, "cgroup", !s->leaves.on ? "flat" : s->leaves.accounting ? "leaves" : "leaves, memory not counted");
     vt_enc_put_str(e, "children");
     vt_enc_put_array(e, s->n_children);

@@ -102,6 +102,23 @@ static int verb_verdict(struct sup *s, const msgpack_object_map *args, struct vt
     return done(e, "subject", subject);
 }
 
+static uint64_t number(const msgpack_object_map *args, const char *key)
+{
+    const msgpack_object *o = args != NULL ? vt_map_get_str(args, key) : NULL;
+    return o != NULL && o->type == MSGPACK_OBJECT_POSITIVE_INTEGER ? o->via.u64 : 0;
+}
+
+static int verb_certify(struct sup *s, const msgpack_object_map *args, struct vt_enc *e, struct vt_err *err)
+{
+    char fp[64];
+    const struct shape_depth d = {.tokens = number(args, "tokens"),
+                                  .decode_milli = number(args, "decode_milli"),
+                                  .prompt_milli = number(args, "prompt_milli")};
+    if (profiles_certify(s, arg(args, "fp", fp, sizeof fp), &d, err) < 0)
+        return -1;
+    return done(e, "fp", fp);
+}
+
 /* ---- records, as they are ---- */
 
 /* As JSON text: records nest deeper than frames may. */
@@ -158,6 +175,7 @@ const struct verb profile_verbs[] = {
     {"profile.probe", VERB_ADMIN, verb_probe},
     {"profile.rollback", VERB_ADMIN, verb_rollback},
     {"bless", VERB_ADMIN, verb_bless},
+    {"certify", VERB_ADMIN, verb_certify},
     {"forbid", VERB_ADMIN, verb_forbid},
     {"verdict", VERB_ADMIN, verb_verdict},
     {"record", VERB_READ, verb_record},

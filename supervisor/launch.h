@@ -4,6 +4,7 @@
 
 #include "fingerprint.h"
 #include "kv.h"
+#include "shape.h"
 
 #include "config.h"
 #include "err.h"
@@ -20,6 +21,7 @@ struct launch {
     bool previous_found;
     char previous_fp[FINGERPRINT_FP];
     uint64_t window, slots, pool_tokens, modalities, kv_bytes_per_token;
+    struct shape_depth depth; /* as this shape was measured; tokens 0: never */
     char env[5], args[5];
     char fp[FINGERPRINT_FP];
     char line[FINGERPRINT_LINE];

@@ -3,6 +3,7 @@
 #include "events.h"
 #include "payload.h"
 #include "record.h"
+#include "routes.h"
 
 #include "build_id.h"
 
@@ -416,6 +417,41 @@ void profiles_launched(struct sup *s, struct child *c, const struct vt_frame *re
                         now_us(s));
         if (profiles_save(s, "measures", &err) < 0)
             vt_log(s->log, VT_LOG_WARNING, "measurements are not kept: %s", err.text);
+        char key[SHAPE_KEY];
+        shape_key(&shape, key);
+        depth_get(p->measures, key, &c->launch.depth);
     }
     kv_clear(&shape);
+}
+
+int profiles_certify(struct sup *s, const char *fp, const struct shape_depth *d, struct vt_err *err)
+{
+    struct profiles *p = s->profiles;
+    struct child *engine = sup_role(s, ROLE_ENGINE);
+    struct kv shape = {0};
+    char identity[13];
+    uint64_t bytes;
+    if (engine == NULL || engine->state != VT_CHILD_READY || strcmp(engine->launch.fp, fp) != 0)
+        return vt_fail(err, VT_E_NO_ENGINE, "what was measured, fingerprint %.20s, does not run any more",
+                       fp);
+    if (d->tokens == 0 || d->tokens > engine->launch.window)
+        return vt_fail(err, VT_E_PARAM, "a slot holds 1 to %llu tokens, not %llu",
+                       (unsigned long long)engine->launch.window, (unsigned long long)d->tokens);
+    if (payload_of(s, identity, &bytes, err) < 0)
+        return -1;
+    struct shape_depth now = *d;
+    now.at_us = now_us(s);
+    int rc = profiles_shape(s, s->cfg, identity, &shape);
+    if (rc < 0 || depth_put(p->measures, &shape, &now) < 0)
+        rc = vt_fail(err, VT_E_NOMEM, "out of memory");
+    else if ((rc = profiles_save(s, "measures", err)) == 0)
+        engine->launch.depth = now;
+    kv_clear(&shape);
+    if (rc < 0)
+        return -1;
+    event_text(s, EVENT_PROFILE, engine, VT_LOG_NOTICE,
+               "certified %llu tokens deep: %.1f tokens a second there, fingerprint %s",
+               (unsigned long long)now.tokens, (double)now.decode_milli / 1000, fp);
+    routes_changed(s);
+    return 0;
 }

@@ -30,6 +30,8 @@ uint64_t profiles_rollback(struct sup *s, const char *tag, bool force,
 /* What runs is the operating point; tag "": profile@fp. The tag that it got into out. */
 int profiles_bless(struct sup *s, const char *tag, const char *note, char *out, size_t size,
                    struct vt_err *err);
+/* How deep the launch of that fingerprint was filled, and how fast it was there; at_us is set here. Kept for its shape. */
+int profiles_certify(struct sup *s, const char *fp, const struct shape_depth *d, struct vt_err *err);
 int profiles_forbid(struct sup *s, const char *shape, const char *evidence, struct vt_err *err);
 int profiles_verdict(struct sup *s, const char *subject, const char *text, struct vt_err *err);
 /* blessed, forbidden, measures, verdicts or active; NULL: no such record. Borrowed. */

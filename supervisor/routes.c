@@ -83,7 +83,7 @@ void routes_put(struct sup *s, struct vt_enc *e, unsigned key_epoch, unsigned ke
         const struct child *c = &s->child[i];
         if (c->role != ROLE_ENGINE)
             continue;
-        vt_enc_put_array(e, 12);
+        vt_enc_put_array(e, 17);
         vt_enc_put_str(e, c->name);
         vt_enc_put_u64(e, c->gen);
         vt_enc_put_u64(e, c->state == VT_CHILD_READY && !c->unrouted ? links_up(s, 'd', c) : 0);
@@ -97,6 +97,11 @@ void routes_put(struct sup *s, struct vt_enc *e, unsigned key_epoch, unsigned ke
         vt_enc_put_str(e, c->launch.fp);
         vt_enc_put_u64(e, (uint64_t)(child_load_ratio(c) * 1000.0));
         vt_enc_put_u64(e, c->want && !s->stopping);
+        vt_enc_put_u64(e, c->launch.depth.tokens);
+        vt_enc_put_u64(e, c->launch.depth.decode_milli);
+        vt_enc_put_u64(e, c->launch.depth.prompt_milli);
+        vt_enc_put_u64(e, c->launch.depth.at_us > 0 ? (uint64_t)c->launch.depth.at_us / 1000000u : 0);
+        vt_enc_put_str(e, vt_config_str(s->cfg, VT_CFG_PROFILE_NAME));
     }
 }
 

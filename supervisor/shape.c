@@ -233,3 +233,32 @@ bool measure_get(const json_t *all, const char key[SHAPE_KEY], const char *name,
     *out = json_number_value(m);
     return true;
 }
+
+int depth_put(json_t *all, const struct kv *shape, const struct shape_depth *d)
+{
+    return measure_put(all, shape, "depth_tokens", -1, (double)d->tokens, d->at_us) < 0 ||
+                   measure_put(all, shape, "depth_decode_per_s", -1, (double)d->decode_milli / 1000,
+                               d->at_us) < 0 ||
+                   measure_put(all, shape, "depth_prompt_per_s", -1, (double)d->prompt_milli / 1000,
+                               d->at_us) < 0
+               ? -1
+               : 0;
+}
+
+void depth_get(const json_t *all, const char key[SHAPE_KEY], struct shape_depth *out)
+{
+    double tokens, decode, prompt;
+    const json_t *values = json_object_get(json_object_get(all, key), "values");
+    *out = (struct shape_depth){0};
+    if (!measure_get(all, key, "depth_tokens", &tokens) ||
+        !measure_get(all, key, "depth_decode_per_s", &decode) ||
+        !measure_get(all, key, "depth_prompt_per_s", &prompt))
+        return;
+    /* A file may hold anything. */
+    if (!(tokens >= 1 && tokens <= UINT32_MAX && decode >= 0 && decode < 1e9 && prompt >= 0 && prompt < 1e9))
+        return;
+    *out = (struct shape_depth){.tokens = (uint64_t)tokens,
+                                .decode_milli = (uint64_t)(decode * 1000 + 0.5),
+                                .prompt_milli = (uint64_t)(prompt * 1000 + 0.5),
+                                .at_us = last_of(json_object_get(values, "depth_tokens"))};
+}

@@ -52,4 +52,14 @@ int measure_put(json_t *all, const struct kv *shape, const char *name, double pl
                 int64_t at_us);
 bool measure_get(const json_t *all, const char key[SHAPE_KEY], const char *name, double *out);
 
+/* What a shape can do is stated at the depth that was filled when it was measured, never beyond. */
+struct shape_depth {
+    uint64_t tokens; /* filled, prompt and output together; 0: never measured */
+    uint64_t decode_milli,
+        prompt_milli; /* thousandths of tokens a second: at that depth, and on the way there */
+    int64_t at_us;    /* wall clock */
+};
+int depth_put(json_t *all, const struct kv *shape, const struct shape_depth *d);
+void depth_get(const json_t *all, const char key[SHAPE_KEY], struct shape_depth *out);
+
 #endif

@@ -84,6 +84,36 @@ static void test_never_nearest(void **state)
     json_decref(all);
 }
 
+/* What a shape can do is stated where it was filled; a file that says nonsense states nothing. */
+static void test_depth(void **state)
+{
+    struct kv shape = {0};
+    char key[SHAPE_KEY], other[SHAPE_KEY];
+    struct shape_depth d = {.tokens = 96800, .decode_milli = 11300, .prompt_milli = 250500, .at_us = 7000000},
+                       got = {.tokens = 1};
+    json_t *all = json_object();
+    struct vt_config *c = vt_config_new();
+    key_for(c, "0123456789ab", "GPU-1", "b2", &shape, other);
+    key_for(c, "0123456789ab", "GPU-1", "b1", &shape, key);
+    depth_get(all, key, &got);
+    assert_int_equal(got.tokens, 0);
+    assert_int_equal(depth_put(all, &shape, &d), 0);
+    depth_get(all, key, &got);
+    assert_memory_equal(&got, &d, sizeof d);
+    depth_get(all, other, &got); /* another build */
+    assert_int_equal(got.tokens, 0);
+    json_t *tokens = json_object_get(json_object_get(json_object_get(all, key), "values"), "depth_tokens");
+    const double nonsense[] = {-1, 0, 1e300};
+    for (size_t i = 0; i < sizeof nonsense / sizeof nonsense[0]; i++) {
+        json_object_set_new(tokens, "measured", json_real(nonsense[i]));
+        depth_get(all, key, &got);
+        assert_int_equal(got.tokens, 0);
+    }
+    json_decref(all);
+    kv_clear(&shape);
+    vt_config_free(c);
+}
+
 static void test_measures_are_bounded(void **state)
 {
     struct kv shape = {0};
@@ -304,6 +334,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_never_nearest),
+        cmocka_unit_test(test_depth),
         cmocka_unit_test(test_measures_are_bounded),
         cmocka_unit_test(test_forbidden),
         cmocka_unit_test_setup_teardown(test_records, setup, teardown),

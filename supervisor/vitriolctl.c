@@ -453,6 +453,8 @@ static const struct command {
      "PROFILE run another profile: every gate first, back if it fails (--force, --wait)"},
     {"probe", cmd_probe, 1, "PROFILE start it unrouted, keep what it measures, return (--force, --wait)"},
     {"bless", cmd_bless, 1, "[TAG] what runs is the operating point (--note TEXT)"},
+    {"certify", cmd_certify, 1,
+     "[TOKENS] fill a slot so deep and keep how fast it is there (--api-key-file F)"},
     {"blessed", cmd_blessed, 1, "[TAG] the blessed records, or one"},
     {"rollback", cmd_rollback, 1, "[TAG] run a blessed record again (--force, --wait)"},
     {"forbid", cmd_forbid, 1, "[KEY=VALUE,…] --note EVIDENCE: a shape known to fail; without one: list them"},

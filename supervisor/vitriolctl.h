@@ -28,8 +28,9 @@ bool call_number(const char *text, uint64_t *out);
 /* Calls an acting verb, whose args are stolen; wait: until its operation has ended. */
 int call_act(struct call *c, const char *verb, json_t *args, bool wait, int timeout_s);
 
-int cmd_store(struct call *c);  /* ctl_store.c */
-int cmd_shield(struct call *c); /* ctl_shield.c */
+int cmd_store(struct call *c);   /* ctl_store.c */
+int cmd_shield(struct call *c);  /* ctl_shield.c */
+int cmd_certify(struct call *c); /* ctl_certify.c */
 /* ctl_profile.c */
 int cmd_apply(struct call *c);
 int cmd_probe(struct call *c);

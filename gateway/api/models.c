@@ -5,6 +5,7 @@
 #include "../telemetry.h"
 
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 static const struct engine *any_engine(const struct gateway *gw)
@@ -147,6 +148,28 @@ static json_t *checkpoints(const struct gateway *gw)
     return o;
 }
 
+/* How deep a slot was filled when what serves was measured, and how fast it was there; absent when it never was. With several
+ * engines the least of them is what any request may count on. */
+static json_t *certified(const struct gateway *gw)
+{
+    const struct engine *least = NULL;
+    for (unsigned i = 0; i < gw->router.n_engines; i++) {
+        const struct engine *e = &gw->router.engines[i];
+        if (!least || e->depth.tokens < least->depth.tokens)
+            least = e;
+    }
+    if (!least || least->depth.tokens == 0)
+        return NULL;
+    char date[16] = "";
+    struct tm tm;
+    time_t at = (time_t)least->depth.at;
+    if (gmtime_r(&at, &tm))
+        strftime(date, sizeof date, "%Y-%m-%d", &tm);
+    return json_pack("{s:I, s:f, s:f, s:s, s:s}", "tokens", (json_int_t)least->depth.tokens,
+                     "decode_per_second", (double)least->depth.decode_milli / 1000, "prompt_per_second",
+                     (double)least->depth.prompt_milli / 1000, "profile", least->profile, "date", date);
+}
+
 void api_props(struct gateway *gw, struct http_req *r)
 {
     const struct model *m = &gw->model;
@@ -183,6 +206,9 @@ void api_props(struct gateway *gw, struct http_req *r)
     json_object_set_new(o, "is_sleeping", json_false());
     json_object_set_new(o, "cache_cut", json_string(cache_cut(m)));
     json_object_set_new(o, "checkpoints", checkpoints(gw));
+    json_t *depth = certified(gw);
+    if (depth)
+        json_object_set_new(o, "certified", depth);
     api_reply_json(r, 200, o);
 }
 

@@ -196,5 +196,10 @@ void router_parse_route(struct router *r, const msgpack_object_array *row, struc
     vt_array_str(row, 9, e->fp, sizeof e->fp);
     e->permille = (uint32_t)vt_array_u64(row, 10, 0);
     e->wanted = vt_array_u64(row, 11, 1) != 0;
+    e->depth.tokens = (uint32_t)vt_array_u64(row, 12, 0);
+    e->depth.decode_milli = vt_array_u64(row, 13, 0);
+    e->depth.prompt_milli = vt_array_u64(row, 14, 0);
+    e->depth.at = (int64_t)vt_array_u64(row, 15, 0);
+    vt_array_str(row, 16, e->profile, sizeof e->profile);
     e->retry_from = vt_mono(&r->clock);
 }

@@ -19,7 +19,12 @@ struct engine {
     unsigned state; /* enum vt_child_state */
     bool wanted;    /* it is started again when it ends */
     uint32_t window, slots, modalities, retry_ms, permille;
-    char model[128], fp[96];
+    char model[128], fp[96], profile[128];
+    struct {
+        uint32_t tokens;                     /* filled when the shape was measured; 0: never */
+        uint64_t decode_milli, prompt_milli; /* thousandths of tokens a second, there and on the way */
+        int64_t at;                          /* wall seconds */
+    } depth;
     uint64_t retry_from;  /* when retry_ms was said */
     struct vt_link *link; /* up, and the one that link_id names */
 };

@@ -3,6 +3,7 @@ import hashlib
 import json
 import os
 import shutil
+import threading
 import time
 
 import pytest
@@ -273,3 +274,42 @@ def test_plan_drift_is_told(shop):
     assert 'plan drift: kv measured' in a.log_text() and '+9.0 %' in a.log_text()
     kv = [e['value']['values']['kv'] for e in a.ctl_json('measures')]
     assert len(kv) == 1 and kv[0]['measured'] > kv[0]['planned'] > 0
+
+
+def test_certified_depth(shop):
+    """A capability is stated at the depth that was filled when it was measured: for this shape, and for no other."""
+    a = shop({'wide': '[engine]\nslots = 1\nctx_tokens = 2048\n'}, engine='real')
+    a.ctl('apply', 'home', '--wait')
+
+    def told():
+        return stream.get(a.port, '/props').json().get('certified')
+
+    assert told() is None
+    for bad in ('63', '1025', 'deep', '-1'):
+        assert a.ctl('certify', bad, check=False)[0] == 64
+    assert told() is None
+    out = a.ctl_json('certify', '700')
+    wait_for('clients are told', told)
+    c = told()
+    assert c['tokens'] == out['tokens'] == 700 and c['profile'] == 'home' and c['date'].startswith('20')
+    assert c['decode_per_second'] > 0 and abs(c['decode_per_second'] - out['decode_per_second']) < 0.01
+    assert 'certified 700 deep' in a.ctl('status')[1]
+    # all of it, prompt and output together
+    assert a.ctl_json('certify')['tokens'] == 1024 and a.ctl_json('status')['certified'] == 1024
+    a.ctl('apply', 'wide', '--wait')
+    assert told() is None and 'certified' not in a.ctl('status')[1]
+    a.ctl('apply', 'home', '--wait')
+    wait_for('the shape is known again', told)
+    assert told()['tokens'] == 1024
+
+
+def test_nothing_is_certified_by_an_engine_that_dies(make):
+    a = make(sets={'engine.ctx_tokens': 4096, 'engine.slots': 1})
+    done = []
+    t = threading.Thread(target=lambda: done.append(a.ctl('certify', check=False)))
+    t.start()
+    wait_for('it fills a slot', lambda: stream.get(a.port, '/slots').json()[0]['is_processing'])
+    a.kill('engine0')
+    t.join()
+    assert done[0][0] == 70 and 'did not survive' in a.ctl_err, (done, a.ctl_err)
+    assert a.ctl_json('status')['certified'] == 0
