@@ -136,6 +136,15 @@ void be_copy_rows(struct be *b, float *y, int64_t y_stride, const float *x, int6
                   int64_t n);
 /* y[t][n] = x[rows[t]][n]; rows [T] in the backend's memory. */
 void be_pick_rows(struct be *b, float *y, const float *x, const int32_t *rows, int64_t T, int64_t n);
+
+#define BE_BEST         64   /* values of a row that be_best finds */
+#define BE_BEST_SEGMENT 4096 /* values among which a device finds them at once */
+/* The largest of each row x[t][n], BE_BEST of them or n: values [T][BE_BEST], the largest first, and their places in the row, ids
+ * [T][BE_BEST]; of equal ones those with lower ids. If a value of the row is not finite, the first is such a one and the others are
+ * anything. room: be_best_room(n) floats for each row, at a multiple of 8 bytes. */
+void be_best(struct be *b, uint32_t *ids, float *values, void *room, const float *x, int64_t T, int64_t n);
+size_t be_best_room(int64_t n);
+
 /* y = x / sqrt(mean(x²) + eps) * w, per row; y may be x. w: [n]. */
 void be_rmsnorm(struct be *b, float *y, const float *x, const float *w, int64_t T, int64_t n, float eps);
 /* x += add, then y = rmsnorm of x; y may be add. */

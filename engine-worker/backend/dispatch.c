@@ -32,6 +32,11 @@ void be_pick_rows(struct be *b, float *y, const float *x, const int32_t *rows, i
     b->ops->pick_rows(b, y, x, rows, T, n);
 }
 
+void be_best(struct be *b, uint32_t *ids, float *values, void *room, const float *x, int64_t T, int64_t n)
+{
+    b->ops->best(b, ids, values, room, x, T, n);
+}
+
 void be_rmsnorm(struct be *b, float *y, const float *x, const float *w, int64_t T, int64_t n, float eps)
 {
     b->ops->rmsnorm(b, y, x, w, T, n, eps);

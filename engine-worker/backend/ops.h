@@ -17,6 +17,7 @@
     OP(copy_rows, (struct be *b, float *y, int64_t y_stride, const float *x, int64_t x_stride, int64_t T, \
         int64_t n)) \
     OP(pick_rows, (struct be *b, float *y, const float *x, const int32_t *rows, int64_t T, int64_t n)) \
+    OP(best, (struct be *b, uint32_t *ids, float *values, void *room, const float *x, int64_t T, int64_t n)) \
     OP(rmsnorm, (struct be *b, float *y, const float *x, const float *w, int64_t T, int64_t n, float eps)) \
     OP(add_rmsnorm, (struct be *b, float *y, float *x, const float *add, const float *w, int64_t T, \
         int64_t n, float eps)) \

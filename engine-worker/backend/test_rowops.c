@@ -231,11 +231,55 @@ static void argmax(void **state)
     assert_int_equal(be_argmax(x, 100), 0);
 }
 
+static const float *by_value;
+
+static int before(const void *a, const void *b)
+{
+    uint32_t i = *(const uint32_t *)a, k = *(const uint32_t *)b;
+    if (by_value[i] != by_value[k])
+        return by_value[i] > by_value[k] ? -1 : 1;
+    return i < k ? -1 : 1;
+}
+
+/* Beside a sort, with many that are equal, and both zeros among them. */
+static void best(void **state)
+{
+    struct rig r = rig_new(-1, 2);
+    for (int k = 0; k < 300; k++) {
+        enum { T = 3 };
+        int64_t n = 1 + rng_below(k % 3 ? 1000 : 80), levels = 1 + rng_below(k % 2 ? 5 : 100000);
+        int64_t kept = n < BE_BEST ? n : BE_BEST;
+        float *x = malloc((size_t)(T * n) * sizeof *x), values[T * BE_BEST];
+        uint32_t ids[T * BE_BEST], *all = malloc((size_t)n * sizeof *all);
+        for (int64_t i = 0; i < T * n; i++)
+            x[i] = (float)(rng_below(levels) - levels / 2) * (rng_below(2) ? 1.0f : -1.0f);
+        be_best(r.b, ids, values, NULL, x, T, n);
+        for (int t = 0; t < T; t++) {
+            by_value = x + t * n;
+            for (int64_t i = 0; i < n; i++)
+                all[i] = (uint32_t)i;
+            qsort(all, (size_t)n, sizeof *all, before);
+            assert_memory_equal(ids + t * BE_BEST, all, (size_t)kept * sizeof *all);
+            for (int64_t i = 0; i < kept; i++)
+                assert_memory_equal(&values[t * BE_BEST + i], &by_value[all[i]], sizeof *values);
+        }
+        static const float odd[] = {NAN, INFINITY, -INFINITY};
+        x[n + rng_below(n)] = odd[k % 3];
+        be_best(r.b, ids, values, NULL, x, T, n);
+        for (int t = 0; t < T; t++)
+            assert_int_equal(isfinite(values[t * BE_BEST]), t != 1);
+        free(x);
+        free(all);
+    }
+    rig_free(&r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_level),
         cmocka_unit_test(argmax),
+        cmocka_unit_test(best),
     };
     rng_init();
     return cmocka_run_group_tests(tests, NULL, NULL);

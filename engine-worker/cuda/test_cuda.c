@@ -451,6 +451,52 @@ static void experts(void **state)
     one_layer_of_experts(BE_EXPERTS_MAX, 8, 100, GT_Q8_0, false, false);
 }
 
+/* ---- the best ---- */
+
+/* The very ids and values of the CPU's. */
+static void one_best(int64_t T, int64_t n, int64_t levels, bool odd)
+{
+    struct vt_err err;
+    int64_t kept = n < BE_BEST ? n : BE_BEST;
+    float *x = malloc((size_t)(T * n) * sizeof *x), *values = malloc((size_t)T * BE_BEST * sizeof *values);
+    uint32_t *ids = malloc((size_t)T * BE_BEST * sizeof *ids),
+             *got = malloc((size_t)T * BE_BEST * sizeof *got);
+    for (int64_t i = 0; i < T * n; i++)
+        x[i] = (float)(rng_below(levels) - levels / 2) * (rng_below(2) ? 1.0f : -1.0f);
+    if (odd)
+        x[rng_below(n)] = rng_below(2) ? -NAN : -INFINITY;
+    float *dx = floats_to_device(x, T * n), *dvalues = poisoned(T * BE_BEST);
+    uint32_t *dids = device_bytes((size_t)T * BE_BEST * sizeof *ids);
+    void *room = device_bytes((size_t)T * be_best_room(n) * sizeof(float));
+    be_best(gpu, dids, dvalues, room, dx, T, n);
+    be_best(cpu, ids, values, NULL, x, T, n);
+    float *floats = from_device(dvalues, T * BE_BEST);
+    must(be_read(gpu, got, dids, (size_t)T * BE_BEST * sizeof *got, &err), &err);
+    for (int64_t t = 0; t < T; t++) {
+        if (odd && t == 0) {
+            assert_false(isfinite(floats[0]));
+            continue;
+        }
+        assert_memory_equal(got + t * BE_BEST, ids + t * BE_BEST, (size_t)kept * sizeof *got);
+        assert_memory_equal(floats + t * BE_BEST, values + t * BE_BEST, (size_t)kept * sizeof *floats);
+    }
+    void *device[] = {dx, dvalues, dids, room}, *host[] = {x, values, ids, got, floats};
+    for (size_t i = 0; i < sizeof device / sizeof *device; i++)
+        be_release(gpu, device[i], 0);
+    for (size_t i = 0; i < sizeof host / sizeof *host; i++)
+        free(host[i]);
+}
+
+static void best(void **state)
+{
+    static const int64_t sizes[] = {1, 5, 63, 64, 65, 1000, 4095, 4096, 4097, 40000, 151936, 262208};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        for (int odd = 0; odd < 2; odd++) {
+            one_best(1 + rng_below(3), sizes[i], 1 << 24, odd);
+            one_best(1 + rng_below(3), sizes[i], 1 + rng_below(100), odd);
+        }
+}
+
 /* ---- delta ---- */
 
 static void one_delta(int nk, int nv, int dk, int dv, bool grouped)
@@ -541,6 +587,7 @@ int main(void)
         cmocka_unit_test(moving_rows),
         cmocka_unit_test(matmuls_together),
         cmocka_unit_test(experts),
+        cmocka_unit_test(best),
         cmocka_unit_test(delta),
         cmocka_unit_test(memory_is_refused),
     };

@@ -10,7 +10,8 @@ struct fw {
     int64_t max_rows, max_logits;
     uint64_t bytes;
     struct tables t;
-    float *host_logits; /* [max_logits][n_vocab] of this process; NULL: the backend's memory is ours */
+    /* [max_logits][n_vocab] and the best of them, of this process; NULL: the backend's memory is ours */
+    float *host_logits, *host_best;
 
     float *memory;        /* the backend's; holds all float buffers below */
     float *x, *norm;      /* [rows][n_embd]: residual stream; normed input of a sub-layer, later its output */
@@ -22,6 +23,8 @@ struct fw {
     float *px, *pa, *pb;  /* [rows * experts used]: rows in the order of their experts; width of an expert */
     float *pw;            /* [rows * experts used] weights */
     float *logits;        /* [flagged][n_vocab] */
+    float *best;          /* [flagged][BE_BEST], then their ids */
+    float *room;          /* be_best's */
     const float *pending; /* [rows][n_embd] to be added to x; NULL: nothing */
     int32_t *chosen, *at; /* [rows * experts used] expert of each pair; its place in px */
     int64_t *first;       /* [BE_EXPERTS_MAX + 1] first row of each expert in px */
@@ -108,6 +111,8 @@ static int64_t cut(struct fw *f)
         {&f->pb, pairs * w.expert},
         {&f->pw, pairs},
         {&f->logits, f->max_logits * f->m->n_vocab},
+        {&f->best, 2 * BE_BEST * f->max_logits},
+        {&f->room, f->max_logits * (int64_t)be_best_room(f->m->n_vocab)},
     };
     for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
         if (f->memory)
@@ -165,10 +170,12 @@ static int take_memory(struct fw *f, struct vt_err *err)
     f->first = first;
     if (be_host(f->be))
         return 0;
-    int rc =
-        be_alloc_host(f->be, &logits, (size_t)(f->max_logits * f->m->n_vocab) * sizeof *f->host_logits, err);
+    size_t floats = (size_t)(f->max_logits * (f->m->n_vocab + 2 * BE_BEST));
+    if (be_alloc_host(f->be, &logits, floats * sizeof *f->host_logits, err) < 0)
+        return -1;
     f->host_logits = logits;
-    return rc;
+    f->host_best = f->host_logits + f->max_logits * f->m->n_vocab;
+    return 0;
 }
 
 int fw_new(struct fw **out, const struct model *m, struct be *be, struct kv *kv, struct kv *window,
@@ -402,6 +409,37 @@ static int deliver(struct fw *f, float **logits, struct vt_err *err)
     return f->host_logits ? be_read(f->be, f->host_logits, f->logits, bytes, err) : be_sync(f->be, err);
 }
 
+static uint32_t *ids_of(const struct fw *f, float *best)
+{
+    return (uint32_t *)(best + f->t.n_wanted * BE_BEST);
+}
+
+static int deliver_best(struct fw *f, struct vt_err *err)
+{
+    size_t bytes = 2 * (size_t)f->t.n_wanted * BE_BEST * sizeof *f->best;
+    return f->host_best ? be_read(f->be, f->host_best, f->best, bytes, err) : be_sync(f->be, err);
+}
+
+struct fw_best fw_best(const struct fw *f, int64_t row)
+{
+    float *best = f->host_best ? f->host_best : f->best;
+    int64_t vocab = f->m->n_vocab;
+    assert(row < f->t.n_wanted);
+    return (struct fw_best){.ids = ids_of(f, best) + row * BE_BEST,
+                            .logits = best + row * BE_BEST,
+                            .n = (uint32_t)(vocab < BE_BEST ? vocab : BE_BEST)};
+}
+
+int fw_row(struct fw *f, int64_t row, const float **logits, struct vt_err *err)
+{
+    int64_t n = f->m->n_vocab;
+    assert(row < f->t.n_wanted);
+    *logits = (f->host_logits ? f->host_logits : f->logits) + row * n;
+    if (!f->host_logits)
+        return 0;
+    return be_read(f->be, f->host_logits + row * n, f->logits + row * n, (size_t)n * sizeof *f->logits, err);
+}
+
 static int run_trunk(struct fw *f, const struct fw_batch *b, struct vt_err *err)
 {
     const struct model *m = f->m;
@@ -419,10 +457,15 @@ int fw_forward(struct fw *f, const struct fw_batch *b, float **logits, struct vt
 {
     if (tables_set(&f->t, b, err) < 0)
         return -1;
-    uint64_t key = tables_key(&f->t, b);
-    int rc = be_begin(f->be, key) ? 0 : run_trunk(f, b, err);
+    uint64_t key = tables_key(&f->t, b, logits != NULL);
+    int rc = 0;
+    if (!be_begin(f->be, key)) {
+        rc = run_trunk(f, b, err);
+        if (rc == 0 && !logits && f->t.n_wanted > 0)
+            be_best(f->be, ids_of(f, f->best), f->best, f->room, f->logits, f->t.n_wanted, f->m->n_vocab);
+    }
     be_end(f->be, key);
-    return rc < 0 ? rc : deliver(f, logits, err);
+    return rc < 0 ? rc : logits ? deliver(f, logits, err) : deliver_best(f, err);
 }
 
 /* x = proj [norm(embedding); norm(hidden)], through the block. */

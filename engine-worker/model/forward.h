@@ -44,9 +44,19 @@ struct fw;
 int fw_new(struct fw **out, const struct model *m, struct be *be, struct kv *kv, struct kv *window,
            int64_t max_rows, int max_runs, int64_t max_logits, struct vt_err *err);
 void fw_free(struct fw *f);
-/* *logits: [flagged rows in order][n_vocab], of this process; valid until the next call. VT_E_NOMEM, VT_E_DEVICE_MEM: no memory
- * for page tables; VT_E_DEVICE_LOST: the GPU failed, and the process has to end. */
+/* *logits: [flagged rows in order][n_vocab], of this process; valid until the next call. With logits NULL a device keeps them, and
+ * what is wanted of them is asked for afterwards: fw_best, fw_row. VT_E_NOMEM, VT_E_DEVICE_MEM: no memory for page tables;
+ * VT_E_DEVICE_LOST: the GPU failed, and the process has to end. */
 int fw_forward(struct fw *f, const struct fw_batch *b, float **logits, struct vt_err *err);
+/* The best of a flagged row after fw_forward without logits, as be_best finds them; valid until the next call. */
+struct fw_best {
+    const uint32_t *ids;
+    const float *logits;
+    uint32_t n; /* BE_BEST, or the whole vocabulary */
+};
+struct fw_best fw_best(const struct fw *f, int64_t row);
+/* All logits of a flagged row, of this process; valid until the next fw_forward. VT_E_DEVICE_LOST. */
+int fw_row(struct fw *f, int64_t row, const float **logits, struct vt_err *err);
 /* The first draft block instead of the trunk: row (x, p) is the token at position p + 1 with the hidden vector of position
  * p (of the trunk, or of the draft before); logits are those of position p + 2. hidden: [n_rows][n_embd], may be
  * b->hidden. The pool must have room for the drafts' layers; state and wpages are not used. */

@@ -169,9 +169,10 @@ int tables_set(struct tables *t, const struct fw_batch *b, struct vt_err *err)
     return 0;
 }
 
-uint64_t tables_key(const struct tables *t, const struct fw_batch *b)
+uint64_t tables_key(const struct tables *t, const struct fw_batch *b, bool whole)
 {
     if (b->hidden || b->n_rows != b->n_runs || t->n_wanted != b->n_rows || b->n_rows > MAX_KEYED)
         return 0;
-    return (uint64_t)t->grown << 48 | (uint64_t)(t->all.max_pos / BE_PAGE + 1) << 16 | (uint64_t)b->n_rows;
+    return (uint64_t)t->grown << 48 | (uint64_t)(t->all.max_pos / BE_PAGE + 1) << 16 | (uint64_t)whole << 15 |
+           (uint64_t)b->n_rows;
 }

@@ -30,7 +30,7 @@ int tables_init(struct tables *t, struct be *be, const struct kv *kv, const stru
 void tables_fini(struct tables *t); /* a zeroed one is fine */
 /* VT_E_NOMEM, VT_E_DEVICE_MEM: for page tables, the only memory that grows, with the depth of the sequences. */
 int tables_set(struct tables *t, const struct fw_batch *b, struct vt_err *err);
-/* For be_begin: of a batch in which every row is the next token of a sequence; 0: of another one. */
-uint64_t tables_key(const struct tables *t, const struct fw_batch *b);
+/* For be_begin: of a batch in which every row is the next token of a sequence; 0: of another one. whole: all logits are wanted. */
+uint64_t tables_key(const struct tables *t, const struct fw_batch *b, bool whole);
 
 #endif

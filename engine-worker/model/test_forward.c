@@ -247,6 +247,22 @@ static void only_flagged_rows_give_logits(void **state)
     assert_memory_equal(some, all + 2 * V, V * sizeof(float));
     assert_memory_equal(some + V, all + 6 * V, V * sizeof(float));
     assert_memory_equal(some + 2 * V, all + 9 * V, V * sizeof(float));
+
+    static const int flagged[] = {2, 6, 9}; /* the same row by row, with the best of each */
+    kv_seq_room(&b.seqs[2], 10);
+    run.pages = b.seqs[2].pages;
+    run.state = b.seqs[2].state;
+    assert_int_equal(fw_forward(b.fw, &batch, NULL, NULL), 0);
+    for (int i = 2; i >= 0; i--) {
+        const float *row, *first = all + flagged[i] * (int64_t)V;
+        struct fw_best best = fw_best(b.fw, i);
+        assert_int_equal(fw_row(b.fw, i, &row, NULL), 0);
+        assert_memory_equal(row, first, V * sizeof *row);
+        assert_int_equal(best.ids[0], be_argmax(first, (int64_t)V));
+        assert_int_equal(best.n, BE_BEST);
+        for (uint32_t k = 0; k < best.n; k++)
+            assert_memory_equal(&best.logits[k], &first[best.ids[k]], sizeof *row);
+    }
     free(all);
     teardown(&b);
 }

@@ -26,8 +26,40 @@ void cands_load(struct cands *s, const float *logits)
     for (uint32_t i = 0; i < s->n_vocab; i++)
         s->c[i] = (struct cand){logits[i], i};
     s->n = s->n_vocab;
-    s->whole = true;
-    s->sorted = false;
+    s->whole = s->loose = true;
+    s->sorted = s->rest = s->unsure = false;
+}
+
+static int by_id(const void *a, const void *b)
+{
+    const struct cand *x = a, *y = b;
+    return x->id < y->id ? -1 : x->id > y->id;
+}
+
+/* In the order of ids, as the whole vocabulary is: sums over the list then come out the same. */
+void cands_load_best(struct cands *s, const uint32_t *ids, const float *logits, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        s->c[i] = (struct cand){logits[i], ids[i]};
+    s->fence = s->c[n - 1];
+    qsort(s->c, n, sizeof *s->c, by_id);
+    s->n = n;
+    s->loose = true;
+    s->rest = n < s->n_vocab;
+    s->whole = !s->rest;
+    s->sorted = s->unsure = false;
+}
+
+struct cand *cands_find(struct cands *s, uint32_t id)
+{
+    const struct cand key = {.id = id};
+    return s->whole ? &s->c[id] : bsearch(&key, s->c, s->n, sizeof *s->c, by_id);
+}
+
+bool cands_need_rest(struct cands *s)
+{
+    s->unsure = s->unsure || s->rest;
+    return s->rest;
 }
 
 static void keep(struct cands *s, uint32_t *n, uint32_t id)
@@ -36,10 +68,29 @@ static void keep(struct cands *s, uint32_t *n, uint32_t id)
         s->c[(*n)++] = s->c[id];
 }
 
+/* When all that the mask allows is known, the others do not matter. */
+static void mask_best(struct cands *s, const struct token_mask *m)
+{
+    uint32_t n = 0, allowed = 0;
+    for (uint32_t i = 0; i < s->n; i++)
+        if (token_mask_has(m, s->c[i].id)) {
+            allowed++;
+            if (s->c[i].logit > -INFINITY)
+                s->c[n++] = s->c[i];
+        }
+    s->n = n;
+    s->rest = allowed < m->n;
+    s->loose = m->bits && m->n >= s->n_vocab / 2; /* as below */
+}
+
 /* A mask that allows little leaves a short list; one that allows most bans the others in their places. */
 void cands_mask(struct cands *s, const struct token_mask *m)
 {
     uint32_t n = 0;
+    if (s->rest) {
+        mask_best(s, m);
+        return;
+    }
     if (!m->bits) {
         for (uint32_t i = 0; i < m->n; i++) /* ascending: none is overwritten before it is read */
             keep(s, &n, m->ids[i]);
@@ -57,19 +108,19 @@ void cands_mask(struct cands *s, const struct token_mask *m)
         return;
     }
     s->n = n;
-    s->whole = false;
+    s->whole = s->loose = false;
 }
 
 bool cands_compact(struct cands *s)
 {
-    if (!s->whole)
+    if (!s->loose)
         return s->n > 0;
     uint32_t n = 0;
     for (uint32_t i = 0; i < s->n; i++)
         if (s->c[i].logit > -INFINITY)
             s->c[n++] = s->c[i];
     s->n = n;
-    s->whole = false;
+    s->whole = s->loose = false;
     return n > 0;
 }
 
@@ -128,6 +179,9 @@ void cands_sort_all(struct cands *s)
 
 void cands_cut(struct cands *s, uint32_t n)
 {
+    if (s->rest && (n == 0 || cand_before(&s->fence, &s->c[n - 1])))
+        s->unsure = true;
+    s->rest = false;
     s->n = n;
     s->sorted = true;
 }

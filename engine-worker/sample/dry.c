@@ -116,6 +116,8 @@ int dry_apply(struct dry *d, struct cands *s, uint32_t *counts, const struct sam
         items += n - (size_t)p->dry_penalty_last_n;
         n = (size_t)p->dry_penalty_last_n;
     }
+    if (p->dry_multiplier < 0)
+        cands_need_rest(s); /* it may lift one that is not known */
     size_t limit = since_breaker(a, items, n);
     size_t allowed = p->dry_allowed_length > 1 ? (size_t)p->dry_allowed_length : 1;
     if (n <= allowed || limit < allowed)

@@ -109,8 +109,13 @@ void sampler_free(struct sampler *s)
 
 static void apply_bias(struct cands *s, const struct vt_sampling *p)
 {
-    for (size_t i = 0; i < p->n_bias; i++)
-        s->c[p->bias_ids[i]].logit += p->bias[i];
+    for (size_t i = 0; i < p->n_bias; i++) {
+        struct cand *c = cands_find(s, p->bias_ids[i]);
+        if (c)
+            c->logit += p->bias[i];
+        if (p->bias[i] > 0)
+            cands_need_rest(s); /* it may lift one that is not known */
+    }
 }
 
 static void penalize(const void *arg, struct cand *c, uint32_t count)
@@ -129,6 +134,8 @@ static void apply_penalties(struct sampler *s, const struct sampler_ask *a)
     if (p->repeat_last_n == 0 ||
         (p->repeat_penalty == 1 && p->presence_penalty == 0 && p->frequency_penalty == 0))
         return;
+    if (p->repeat_penalty < 1 || p->presence_penalty < 0 || p->frequency_penalty < 0)
+        cands_need_rest(&s->cands); /* they may lift one that is not known */
     if (p->repeat_last_n > 0 && n > (uint64_t)p->repeat_last_n) {
         items += n - (size_t)p->repeat_last_n;
         n = (size_t)p->repeat_last_n;
@@ -163,10 +170,17 @@ static bool idle_when_greedy(const struct vt_sampling *p, unsigned at)
     return true;
 }
 
+/* Whether something is left to choose from. */
+static enum sampler_rc compact(struct cands *c)
+{
+    return cands_compact(c) ? SAMPLER_OK : c->rest ? SAMPLER_ROW : SAMPLER_NOTHING;
+}
+
 static enum sampler_rc shorten(struct cands *c, uint8_t k, const struct sampler_ask *a)
 {
-    if (!cands_compact(c))
-        return SAMPLER_NOTHING;
+    enum sampler_rc rc = compact(c);
+    if (rc != SAMPLER_OK)
+        return rc;
     switch (k) {
     case VT_SAMPLER_TOP_K: step_top_k(c, a->p); break;
     case VT_SAMPLER_TOP_P: step_top_p(c, a->p); break;
@@ -193,8 +207,12 @@ static enum sampler_rc run_chain(struct sampler *s, const struct sampler_ask *a)
         else if ((p->mirostat == 0 || k == VT_SAMPLER_TEMPERATURE) &&
                  (k == VT_SAMPLER_TEMPERATURE || !idle_when_greedy(p, i)))
             rc = shorten(&s->cands, k, a);
+        if (s->cands.unsure)
+            return SAMPLER_ROW;
     }
-    return rc != SAMPLER_OK ? rc : cands_compact(&s->cands) ? SAMPLER_OK : SAMPLER_NOTHING;
+    if (rc == SAMPLER_OK)
+        rc = compact(&s->cands);
+    return rc == SAMPLER_OK && s->cands.rest ? SAMPLER_ROW : rc; /* the draw looks at all */
 }
 
 static uint32_t choose(struct cands *c, const struct sampler_ask *a, double *state)
@@ -226,16 +244,29 @@ static void tell_after(struct cands *c, uint32_t chosen, const struct sampler_as
         g->top[i] = (struct sampler_top){c->c[i].id, logf(c->probs[i])};
 }
 
-enum sampler_rc sampler_pick(struct sampler *s, const struct sampler_ask *a, struct sampler_got *g)
+static enum sampler_rc load(struct cands *c, const struct sampler_ask *a)
 {
-    struct cands *c = &s->cands;
-    if (!score_finite(a->logits, c->n_vocab))
+    if (!(a->logits ? score_finite(a->logits, c->n_vocab) : isfinite(a->best_logits[0])))
         return SAMPLER_NOT_FINITE;
-    cands_load(c, a->logits);
+    if (a->logits)
+        cands_load(c, a->logits);
+    else if ((a->logprob || a->n_top > 0) && !a->p->post_probs)
+        return SAMPLER_ROW;
+    else
+        cands_load_best(c, a->best, a->best_logits, a->n_best);
     apply_bias(c, a->p);
     if (a->mask)
         cands_mask(c, a->mask);
-    enum sampler_rc rc = run_chain(s, a);
+    return c->unsure ? SAMPLER_ROW : SAMPLER_OK;
+}
+
+enum sampler_rc sampler_pick(struct sampler *s, const struct sampler_ask *a, struct sampler_got *g)
+{
+    struct cands *c = &s->cands;
+    enum sampler_rc rc = load(c, a);
+    if (rc != SAMPLER_OK)
+        return rc;
+    rc = run_chain(s, a);
     if (rc != SAMPLER_OK)
         return rc;
     uint32_t chosen = choose(c, a, &g->state);

@@ -9,6 +9,9 @@
  *
  * Papers: locally typical sampling, Meister et al. 2022 (arXiv:2202.00666); mirostat, Basu et al. 2020 (arXiv:2007.14966);
  * top-n-sigma, Tang et al. 2024 (arXiv:2411.07641); min-p, Nguyen et al. 2024 (arXiv:2407.01082).
+ * Mostly the best of a row decide alone. A pick from them is that from the whole row, bit for bit, or says that it needs the row: what
+ * is not known can then come before none of what was taken, since bias, penalties and masks have only lowered it.
+ *
  * One sampler belongs to one thread at a time. */
 #ifndef SAMPLER_H
 #define SAMPLER_H
@@ -41,7 +44,8 @@ enum sampler_rc {
     SAMPLER_OK,
     SAMPLER_NOT_FINITE /* a logit is not a number or infinite */,
     SAMPLER_NOTHING, /* all are banned */
-    SAMPLER_NOMEM
+    SAMPLER_NOMEM,
+    SAMPLER_ROW /* the best do not tell: ask again with all logits; got is as it was */
 };
 
 /* Bytes of a token, for the sequence breakers of DRY; borrowed, NULL when there is no such id. */
@@ -49,7 +53,12 @@ typedef const uint8_t *sampler_bytes(const void *arg, uint32_t id, size_t *len);
 
 struct sampler_ask {
     const struct vt_sampling *p;
-    const float *logits;   /* [n_vocab], left as they are */
+    const float *logits; /* [n_vocab], left as they are; NULL: the best of them, as follows */
+    const uint32_t
+        *best; /* [n_best] ids, largest logit first, lower id on ties; if a logit of the row is not finite,
+                              the first is such a one */
+    const float *best_logits;
+    uint32_t n_best;
     const uint32_t *items; /* [n_items]: everything before this token, prompt and output */
     size_t n_items;
     const struct token_mask *mask; /* NULL: every token may come */

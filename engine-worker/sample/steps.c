@@ -8,6 +8,8 @@ void step_top_k(struct cands *s, const struct vt_sampling *p)
 {
     if (p->top_k <= 0)
         return;
+    if (p->top_k > (int64_t)s->n && cands_need_rest(s))
+        return;
     uint32_t k = p->top_k < (int64_t)s->n ? (uint32_t)p->top_k : s->n;
     cands_sort(s, k);
     cands_cut(s, k);
@@ -16,7 +18,7 @@ void step_top_k(struct cands *s, const struct vt_sampling *p)
 void step_top_p(struct cands *s, const struct vt_sampling *p)
 {
     double sum = 0;
-    if (p->top_p >= 1)
+    if (p->top_p >= 1 || cands_need_rest(s))
         return;
     cands_sort_all(s);
     cands_softmax(s);
@@ -36,6 +38,9 @@ static void keep_from(struct cands *s, float least, int64_t min_keep)
     int64_t want = min_keep > 0 ? min_keep : 1;
     for (uint32_t i = 0; i < s->n; i++)
         kept += s->c[i].logit >= least;
+    if ((kept < want || s->fence.logit >= least) && cands_need_rest(s))
+        return;
+    s->rest = false; /* none of them reaches the least */
     if (kept < want) {
         cands_sort_all(s);
         cands_cut(s, want < (int64_t)s->n ? (uint32_t)want : s->n);
@@ -56,7 +61,7 @@ void step_min_p(struct cands *s, const struct vt_sampling *p)
 void step_top_n_sigma(struct cands *s, const struct vt_sampling *p)
 {
     double sum = 0, squares = 0;
-    if (p->top_n_sigma <= 0 || s->n < 2)
+    if (p->top_n_sigma <= 0 || cands_need_rest(s) || s->n < 2)
         return;
     for (uint32_t i = 0; i < s->n; i++)
         sum += (double)s->c[i].logit;
@@ -91,7 +96,7 @@ static int nearer(const void *a, const void *b)
 
 int step_typical_p(struct cands *s, const struct vt_sampling *p)
 {
-    if (p->typical_p >= 1 || s->n < 2)
+    if (p->typical_p >= 1 || cands_need_rest(s) || s->n < 2)
         return 0;
     struct typical *t = malloc(s->n * sizeof *t);
     double sum = 0;
@@ -122,8 +127,8 @@ int step_typical_p(struct cands *s, const struct vt_sampling *p)
 void step_xtc(struct cands *s, const struct vt_sampling *p, uint64_t position)
 {
     uint32_t last = 0;
-    if (p->xtc_probability <= 0 || p->xtc_threshold > 0.5 || s->n < 2 ||
-        random_at(p->seed, position, RANDOM_XTC) >= p->xtc_probability)
+    if (p->xtc_probability <= 0 || p->xtc_threshold > 0.5 ||
+        random_at(p->seed, position, RANDOM_XTC) >= p->xtc_probability || cands_need_rest(s) || s->n < 2)
         return;
     cands_sort_all(s);
     cands_softmax(s);
@@ -140,9 +145,11 @@ static void scale(struct cands *s, double temperature)
 {
     if (temperature <= 0) {
         s->c[0] = s->c[cands_best(s)];
-        s->n = 1;
+        cands_cut(s, 1);
         return;
     }
+    if (cands_need_rest(s))
+        return;
     float max = cands_largest(s);
     for (uint32_t i = 0; i < s->n; i++) /* the difference first: no temperature can then overflow */
         s->c[i].logit = (float)((double)(s->c[i].logit - max) / temperature);
@@ -150,10 +157,12 @@ static void scale(struct cands *s, double temperature)
 
 void step_temperature(struct cands *s, const struct vt_sampling *p)
 {
-    if (p->dynatemp_range <= 0 || s->n < 2) {
+    if (p->dynatemp_range <= 0 || (!s->rest && s->n < 2)) {
         scale(s, p->temperature);
         return;
     }
+    if (cands_need_rest(s))
+        return;
     double low = p->temperature - p->dynatemp_range, high = p->temperature + p->dynatemp_range;
     if (low < 0)
         low = 0;

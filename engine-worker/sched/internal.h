@@ -66,7 +66,8 @@ struct pick { /* what sampling of one slot gave */
 
 struct score { /* of a forced id */
     struct slot *slot;
-    const float *logits;
+    int64_t row;         /* of the batch's logits */
+    const float *logits; /* that row */
     bool finite;
     float logprob;
     struct sampler_top top[LOGPROBS_MAX];
@@ -78,7 +79,8 @@ struct slot {
     struct request *req; /* NULL: idle */
     struct sampler *sampler;
     struct pick pick;
-    const float *logits; /* row to sample from in this step */
+    int64_t row;         /* of the batch's logits, to sample from in this step */
+    const float *logits; /* that row; NULL: its best are enough so far */
     uint64_t used;       /* stamp of the last use */
     uint64_t epoch;
     bool parked; /* the last request ended with ENG_PARKED */

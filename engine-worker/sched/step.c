@@ -143,8 +143,12 @@ static void pick_one(void *arg, int64_t i)
     struct eng *e = arg;
     struct slot *s = e->todo[i];
     const struct request *r = s->req;
+    struct fw_best best = fw_best(e->fw, s->row);
     struct sampler_ask ask = {.p = &r->sampling,
                               .logits = s->logits,
+                              .best = best.ids,
+                              .best_logits = best.logits,
+                              .n_best = best.n,
                               .items = r->items,
                               .n_items = r->n_items,
                               .mask = r->constraint.use ? &s->pick.mask : NULL,
@@ -236,8 +240,11 @@ static void score_one(void *arg, int64_t i)
             score_row(c->logits, vocab, r->items[r->n_prompt + r->n_emitted + before], c->top, tops_of(e, r));
 }
 
-static void tell_scores(struct eng *e)
+static int tell_scores(struct eng *e, struct vt_err *err)
 {
+    for (int64_t i = 0; i < e->n_scores; i++)
+        if (fw_row(e->fw, e->scores[i].row, &e->scores[i].logits, err) < 0)
+            return -1;
     be_pool_run(e->pool, score_one, e, e->n_scores);
     for (int64_t i = 0; i < e->n_scores; i++) {
         const struct score *c = &e->scores[i];
@@ -258,6 +265,7 @@ static void tell_scores(struct eng *e)
             slot_finish(e, c->slot, why, NULL);
         }
     }
+    return 0;
 }
 
 /* Books what a run has evaluated. Returns true when its logits are to be sampled. */
@@ -293,7 +301,8 @@ static void account(struct eng *e, uint64_t us)
 static void fail_batch(struct eng *e, const struct vt_err *err)
 {
     for (int i = 0; i < e->n_runs; i++)
-        slot_finish(e, e->run_slots[i], ENG_ERROR, err);
+        if (e->run_slots[i]->req)
+            slot_finish(e, e->run_slots[i], ENG_ERROR, err);
 }
 
 static bool asks_for_mask(const struct slot *s, const struct fw_run *run)
@@ -336,7 +345,7 @@ static bool mask(struct eng *e, struct slot *s)
 }
 
 /* Books all runs; e->todo takes the slots that a token is to be sampled for. */
-static int64_t book(struct eng *e, const float *logits)
+static int64_t book(struct eng *e)
 {
     int64_t n = 0, n_rows = 0, n_scores = 0;
     for (int i = 0; i < e->n_runs; i++) {
@@ -344,12 +353,13 @@ static int64_t book(struct eng *e, const float *logits)
         uint32_t end = s->seq.n + (uint32_t)e->runs[i].n_rows;
         for (uint32_t k = first_scored(s); k < end && k + 1 < s->req->n_items; k++) {
             e->scores[n_scores].slot = s;
-            e->scores[n_scores++].logits = logits + n_rows++ * e->model->n_vocab;
+            e->scores[n_scores++].row = n_rows++;
         }
         if (!advance(e, s, &e->runs[i]))
             continue;
         if (samples(s->req)) {
-            s->logits = logits + n_rows++ * e->model->n_vocab;
+            s->row = n_rows++;
+            s->logits = NULL;
             e->todo[n++] = s;
         } else if (request_untold(s->req) == 0) { /* only the prompt was wanted */
             s->req->first_us = vt_mono(&e->clock);
@@ -360,16 +370,44 @@ static int64_t book(struct eng *e, const float *logits)
     return n;
 }
 
-static void finish_batch(struct eng *e, const float *logits)
+static void pick_again(void *arg, int64_t i)
 {
-    int64_t n = book(e, logits), n_picks = 0;
-    tell_scores(e);
+    struct eng *e = arg;
+    if (e->todo[i]->pick.rc == SAMPLER_ROW)
+        pick_one(e, i);
+}
+
+/* From the best of a row; once more from all of it where these did not tell. */
+static int pick_all(struct eng *e, int64_t n, struct vt_err *err)
+{
+    bool again = false;
+    be_pool_run(e->pool, pick_one, e, n);
+    for (int64_t i = 0; i < n; i++) {
+        struct slot *s = e->todo[i];
+        if (s->pick.rc != SAMPLER_ROW)
+            continue;
+        again = true;
+        if (fw_row(e->fw, s->row, &s->logits, err) < 0)
+            return -1;
+    }
+    if (again)
+        be_pool_run(e->pool, pick_again, e, n);
+    return 0;
+}
+
+static int finish_batch(struct eng *e, struct vt_err *err)
+{
+    int64_t n = book(e), n_picks = 0;
+    if (tell_scores(e, err) < 0)
+        return -1;
     for (int64_t i = 0; i < n; i++)
         if (e->todo[i]->req && mask(e, e->todo[i]))
             e->todo[n_picks++] = e->todo[i];
-    be_pool_run(e->pool, pick_one, e, n_picks);
+    if (pick_all(e, n_picks, err) < 0)
+        return -1;
     for (int64_t i = 0; i < n_picks; i++)
         deliver(e, e->todo[i]);
+    return 0;
 }
 
 bool engine_step(struct eng *e)
@@ -388,15 +426,12 @@ bool engine_step(struct eng *e)
     struct fw_batch b = {
         .n_rows = e->n_rows, .ids = e->ids, .want = e->want, .runs = e->runs, .n_runs = e->n_runs};
     struct vt_err err;
-    float *logits;
     if (any_to_make(e))
         aside_start(e->aside, make_masks, e);
-    int rc = fw_forward(e->fw, &b, &logits, &err);
+    int rc = fw_forward(e->fw, &b, NULL, &err);
     aside_wait(e->aside);
     account(e, vt_mono(&e->clock) - start);
-    if (rc == 0)
-        finish_batch(e, logits);
-    else
+    if (rc < 0 || finish_batch(e, &err) < 0)
         fail_batch(e, &err);
     pulse_bump(e);
     return true;
@@ -404,17 +439,18 @@ bool engine_step(struct eng *e)
 
 /* ---- proof of life ---- */
 
-static int prove(struct eng *e, const struct fw_batch *b, int64_t rows, float **logits, const char *what,
-                 struct vt_err *err)
+static int prove(struct eng *e, const struct fw_batch *b, int64_t rows, const char *what, struct vt_err *err)
 {
-    if (fw_forward(e->fw, b, logits, err) < 0)
+    if (fw_forward(e->fw, b, NULL, err) < 0)
         return vt_fail_prefix(err, "%s", what);
-    for (int64_t i = 0; i < rows * e->model->n_vocab; i++)
-        if (!isfinite((*logits)[i]))
+    for (int64_t i = 0; i < rows; i++) {
+        struct fw_best best = fw_best(e->fw, i);
+        if (!isfinite(best.logits[0]))
             return vt_fail(err, VT_E_NOT_FINITE,
-                           "%s: logit %lld of row %lld is not finite; the model file is damaged or "
+                           "%s: logit %u of row %lld is not finite; the model file is damaged or "
                            "this machine computes wrongly",
-                           what, (long long)(i % e->model->n_vocab), (long long)(i / e->model->n_vocab));
+                           what, best.ids[0], (long long)i);
+    }
     return 0;
 }
 
@@ -433,10 +469,9 @@ int engine_canary(struct eng *e, struct vt_err *err)
     uint32_t id = some_id(e, 1);
     uint8_t want = 1;
     struct fw_batch b = {.n_rows = 1, .ids = &id, .want = &want, .runs = &run, .n_runs = 1};
-    float *logits;
-    if (prove(e, &b, 1, &logits, "canary", err) < 0)
+    if (prove(e, &b, 1, "canary", err) < 0)
         return -1;
-    uint32_t got = (uint32_t)be_argmax(logits, e->model->n_vocab);
+    uint32_t got = fw_best(e->fw, 0).ids[0];
     if (e->canary_known && got != e->canary_expect)
         return vt_fail(err, VT_E_INTERNAL, "canary: the same token gave %u before and %u now",
                        e->canary_expect, got);
@@ -467,8 +502,7 @@ static int test_decodes(struct eng *e, struct vt_err *err)
                                      .state = floats ? (float *)memory + i * floats : NULL};
     }
     struct fw_batch b = {.n_rows = n, .ids = e->ids, .want = e->want, .runs = e->runs, .n_runs = (int)n};
-    float *logits;
-    int rc = prove(e, &b, n, &logits, "self-test (one token in every slot)", err);
+    int rc = prove(e, &b, n, "self-test (one token in every slot)", err);
     be_release(e->be, memory, n * floats * sizeof(float));
     return rc;
 }
@@ -484,8 +518,7 @@ static int test_ubatch(struct eng *e, struct vt_err *err)
     struct fw_run run = {
         .n_rows = e->ubatch, .pages = e->canary.pages, .wpages = e->canary.wpages, .state = e->canary.state};
     struct fw_batch b = {.n_rows = e->ubatch, .ids = e->ids, .want = e->want, .runs = &run, .n_runs = 1};
-    float *logits;
-    return prove(e, &b, 1, &logits, "self-test (largest batch)", err);
+    return prove(e, &b, 1, "self-test (largest batch)", err);
 }
 
 int engine_selftest(struct eng *e, struct vt_err *err)

@@ -133,6 +133,12 @@ static inline float __uint_as_float(unsigned v)
     memcpy(&f, &v, sizeof f);
     return f;
 }
+static inline unsigned __float_as_uint(float v)
+{
+    unsigned bits;
+    memcpy(&bits, &v, sizeof bits);
+    return bits;
+}
 static inline float __fdividef(float a, float b)
 {
     return a / b;
