@@ -1,5 +1,7 @@
 #include "sock.h"
 
+#include "sock_nng.h"
+
 #include <nng/nng.h>
 #include <nng/protocol/pair0/pair.h>
 #include <nng/transport/ipc/ipc.h>
@@ -38,11 +40,6 @@ struct vt_sock {
     atomic_int up_pipe; /* id of the one pipe that counts; 0: none */
     atomic_ullong peer; /* uid and pid of the newest peer */
 };
-
-static int nng_fail(struct vt_err *err, int code, const char *what, const char *path, int rv)
-{
-    return vt_fail(err, code, "%s %s: %s", what, path, nng_strerror(rv));
-}
 
 static void wake(int fd)
 {
@@ -185,12 +182,12 @@ static int make(struct vt_sock **out, const char *path, const struct vt_sock_opt
     int rv = open_pair(&s->s);
     if (rv != 0) {
         release(s);
-        return nng_fail(err, VT_E_OS, "open socket", path, rv);
+        return vt_nng_fail(err, VT_E_OS, "open socket", path, rv);
     }
     rv = make_aios(s);
     if (rv != 0) {
         vt_sock_close(s);
-        return nng_fail(err, VT_E_NOMEM, "open socket", path, rv);
+        return vt_nng_fail(err, VT_E_NOMEM, "open socket", path, rv);
     }
     if (set_options(s) != 0) {
         vt_sock_close(s);
@@ -207,7 +204,7 @@ int vt_sock_listen(struct vt_sock **out, const char *path, const struct vt_sock_
     char url[PATH_MAX_LEN + 8];
     if (make(out, path, o, err) < 0)
         return -1;
-    /* Binding over anything makes the library connect to it, and one such connection deafens a live listener. */
+    /* Binding over anything makes the library knock on it, and remove it where nobody answers. */
     if (lstat(path, &st) == 0 || errno != ENOENT) {
         vt_sock_close(*out);
         *out = NULL;
@@ -220,7 +217,7 @@ int vt_sock_listen(struct vt_sock **out, const char *path, const struct vt_sock_
     if (rv != 0) {
         vt_sock_close(*out);
         *out = NULL;
-        return nng_fail(err, VT_E_UNAVAILABLE, "listen on", path, rv);
+        return vt_nng_fail(err, VT_E_UNAVAILABLE, "listen on", path, rv);
     }
     (*out)->listener = true;
     return 0;
@@ -236,7 +233,7 @@ int vt_sock_dial(struct vt_sock **out, const char *path, const struct vt_sock_op
     if (rv != 0) {
         vt_sock_close(*out);
         *out = NULL;
-        return nng_fail(err, VT_E_UNAVAILABLE, "dial", path, rv);
+        return vt_nng_fail(err, VT_E_UNAVAILABLE, "dial", path, rv);
     }
     return 0;
 }
@@ -396,7 +393,7 @@ int vt_sock_send(struct vt_sock *s, const void *buf, size_t len, struct vt_err *
     nng_msg_free(m);
     if (rv == NNG_EAGAIN || rv == NNG_ETIMEDOUT)
         return vt_fail(err, VT_E_BUSY, "the queue of %s is full", s->path);
-    return nng_fail(err, VT_E_IO, "send to", s->path, rv);
+    return vt_nng_fail(err, VT_E_IO, "send to", s->path, rv);
 }
 
 int vt_sock_check_library(struct vt_err *err)

@@ -1,6 +1,7 @@
 #include "sock_ctl.h"
 
 #include "clock.h"
+#include "sock_nng.h"
 
 #include <nng/nng.h>
 #include <nng/protocol/pubsub0/pub.h>
@@ -21,11 +22,6 @@
 #define SUB_QUEUE 128
 #define PUB_QUEUE 128
 
-static int nng_fail(struct vt_err *err, int code, const char *what, const char *path, int rv)
-{
-    return vt_fail(err, code, "%s %s: %s", what, path, nng_strerror(rv));
-}
-
 static int make_url(char *url, size_t size, const char *path, struct vt_err *err)
 {
     if (strlen(path) >= sizeof(((struct sockaddr_un *)0)->sun_path))
@@ -36,7 +32,7 @@ static int make_url(char *url, size_t size, const char *path, struct vt_err *err
     return 0;
 }
 
-/* Listening over anything that exists would connect to it, and so deafen a living listener. */
+/* Listening over anything that exists would knock on it, and remove it where nobody answers. */
 static int listen_new(nng_socket s, nng_listener *l, const char *path, mode_t mode, struct vt_err *err)
 {
     char url[160];
@@ -48,7 +44,7 @@ static int listen_new(nng_socket s, nng_listener *l, const char *path, mode_t mo
     mode_t old = umask(0777 & ~mode);
     int rv = nng_listen(s, url, l, 0);
     umask(old);
-    return rv == 0 ? 0 : nng_fail(err, VT_E_UNAVAILABLE, "listen on", path, rv);
+    return rv == 0 ? 0 : vt_nng_fail(err, VT_E_UNAVAILABLE, "listen on", path, rv);
 }
 
 static int listen_again(nng_socket s, nng_listener *l, const char *path, mode_t mode, struct vt_err *err)
@@ -163,13 +159,13 @@ int vt_rep_listen(struct vt_rep **out, const char *path, mode_t mode, struct vt_
     if (rv != 0) {
         close(r->fd);
         free(r);
-        return nng_fail(err, VT_E_OS, "socket for", path, rv);
+        return vt_nng_fail(err, VT_E_OS, "socket for", path, rv);
     }
     rv = limits(r->s, 0);
     if (rv == 0)
         rv = open_contexts(r);
     if (rv != 0)
-        nng_fail(err, VT_E_OS, "socket for", path, rv);
+        vt_nng_fail(err, VT_E_OS, "socket for", path, rv);
     if (rv != 0 || listen_new(r->s, &r->l, path, mode, err) < 0) {
         r->path[0] = '\0'; /* not ours to unlink */
         vt_rep_close(r);
@@ -229,7 +225,7 @@ int vt_rep_reply(struct vt_rep *r, unsigned ctx, const void *buf, size_t len, st
         /* Without a reply the asker times out; the context must hear the next one all the same. */
         atomic_store(&c->state, CTX_RECEIVING);
         nng_ctx_recv(c->ctx, c->aio);
-        return nng_fail(err, rv == NNG_EMSGSIZE ? VT_E_TOO_LARGE : VT_E_NOMEM, "reply on", r->path, rv);
+        return vt_nng_fail(err, rv == NNG_EMSGSIZE ? VT_E_TOO_LARGE : VT_E_NOMEM, "reply on", r->path, rv);
     }
     nng_aio_set_msg(c->aio, msg);
     atomic_store(&c->state, CTX_SENDING);
@@ -276,12 +272,12 @@ int vt_pub_listen(struct vt_pub **out, const char *path, mode_t mode, struct vt_
     int rv = nng_pub0_open(&p->s);
     if (rv != 0) {
         free(p);
-        return nng_fail(err, VT_E_OS, "socket for", path, rv);
+        return vt_nng_fail(err, VT_E_OS, "socket for", path, rv);
     }
     p->mode = mode;
     rv = limits(p->s, PUB_QUEUE);
     if (rv != 0)
-        nng_fail(err, VT_E_OS, "socket for", path, rv);
+        vt_nng_fail(err, VT_E_OS, "socket for", path, rv);
     if (rv != 0 || listen_new(p->s, &p->l, path, mode, err) < 0) {
         nng_close(p->s);
         free(p);
@@ -297,7 +293,7 @@ int vt_pub_send(struct vt_pub *p, const void *buf, size_t len, struct vt_err *er
     if (len > VT_CTL_MAX_FRAME)
         return vt_fail(err, VT_E_TOO_LARGE, "%s: %zu bytes are more than a frame holds", p->path, len);
     int rv = nng_send(p->s, (void *)(uintptr_t)buf, len, NNG_FLAG_NONBLOCK);
-    return rv == 0 ? 0 : nng_fail(err, VT_E_BUSY, "publish on", p->path, rv);
+    return rv == 0 ? 0 : vt_nng_fail(err, VT_E_BUSY, "publish on", p->path, rv);
 }
 
 int vt_pub_relisten(struct vt_pub *p, struct vt_err *err)
@@ -335,7 +331,7 @@ int vt_req_call(const char *path, const void *buf, size_t len, int timeout_ms, u
     uint64_t end = vt_mono(&clock) + VT_MS(timeout_ms);
     int rv = nng_req0_open(&s);
     if (rv != 0)
-        return nng_fail(err, VT_E_OS, "socket for", path, rv);
+        return vt_nng_fail(err, VT_E_OS, "socket for", path, rv);
     rv = limits(s, 0);
     if (rv == 0)
         rv = nng_socket_set_ms(s, NNG_OPT_REQ_RESENDTIME, NNG_DURATION_INFINITE);
@@ -356,8 +352,8 @@ int vt_req_call(const char *path, const void *buf, size_t len, int timeout_ms, u
     if (rv == NNG_ETIMEDOUT)
         return vt_fail(err, VT_E_DEADLINE, "%s: no answer within %d ms", path, timeout_ms);
     if (rv == NNG_EPERM)
-        return nng_fail(err, VT_E_PERM, "dial", path, rv);
-    return nng_fail(err, VT_E_UNAVAILABLE, "dial", path, rv);
+        return vt_nng_fail(err, VT_E_PERM, "dial", path, rv);
+    return vt_nng_fail(err, VT_E_UNAVAILABLE, "dial", path, rv);
 }
 
 void vt_req_free(uint8_t *reply, size_t len)
@@ -383,7 +379,7 @@ int vt_sub_dial(struct vt_sub **out, const char *path, const void *topic, size_t
     int rv = nng_sub0_open(&s->s);
     if (rv != 0) {
         free(s);
-        return nng_fail(err, VT_E_OS, "socket for", path, rv);
+        return vt_nng_fail(err, VT_E_OS, "socket for", path, rv);
     }
     rv = limits(s->s, 0);
     if (rv == 0)
@@ -393,7 +389,7 @@ int vt_sub_dial(struct vt_sub **out, const char *path, const void *topic, size_t
     if (rv == 0)
         rv = nng_dial(s->s, url, NULL, 0);
     if (rv != 0) {
-        nng_fail(err, VT_E_UNAVAILABLE, "dial", path, rv);
+        vt_nng_fail(err, VT_E_UNAVAILABLE, "dial", path, rv);
         vt_sub_close(s);
         return -1;
     }
@@ -407,7 +403,7 @@ int vt_sub_recv(struct vt_sub *s, int timeout_ms, uint8_t **buf, size_t *len, st
     int rv = nng_recv(s->s, buf, len, NNG_FLAG_ALLOC);
     if (rv == 0)
         return 1;
-    return rv == NNG_ETIMEDOUT ? 0 : nng_fail(err, VT_E_UNAVAILABLE, "receive from", s->path, rv);
+    return rv == NNG_ETIMEDOUT ? 0 : vt_nng_fail(err, VT_E_UNAVAILABLE, "receive from", s->path, rv);
 }
 
 void vt_sub_close(struct vt_sub *s)

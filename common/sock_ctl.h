@@ -1,9 +1,8 @@
 /* The two shared endpoints of vitriold and their clients: `ctl` (request and reply) and `tele` (publish).
  *
  * Both listen on a path that must not exist yet, with bounded frames and queues, and are made anew when a
- * canary finds them deaf: the packaged library's ipc listener stops hearing for ever when a peer connects and
- * vanishes at the wrong moment, and only closing and listening again heals it. A server belongs to the thread
- * of its event loop; clients block, for at most the time they are given, and are for short-lived tools. */
+ * canary finds them deaf: somebody has removed the path, or put something else there. A server belongs to the
+ * thread of its event loop; clients block, for at most the time they are given, and are for short-lived tools. */
 #ifndef VT_SOCK_CTL_H
 #define VT_SOCK_CTL_H
 

@@ -10,6 +10,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 struct pair {
@@ -119,11 +121,48 @@ static void test_leaves_nothing(void **state)
     rmdir(p.folder);
 }
 
+static void knock(const char *path)
+{
+    struct sockaddr_un a = {.sun_family = AF_UNIX};
+    snprintf(a.sun_path, sizeof a.sun_path, "%s", path);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
+    close(fd);
+}
+
+/* Who connects and leaves takes nothing from the one that is waited for, and nothing stays of either. */
+static void test_knocks(void **state)
+{
+    struct pair p;
+    struct vt_err err;
+    unsigned before = 0;
+    strcpy(p.folder, "/tmp/vtsock-XXXXXX");
+    assert_non_null(mkdtemp(p.folder));
+    snprintf(p.path, sizeof p.path, "%s/s", p.folder);
+    for (int i = 0; i < 10; i++) {
+        if (i == 1)
+            before = descriptors();
+        assert_int_equal(vt_sock_listen(&p.a, p.path, &opts, &err), 0);
+        for (int k = 0; k < 20; k++)
+            knock(p.path);
+        assert_int_equal(vt_sock_dial(&p.b, p.path, &opts, &err), 0);
+        send_number(p.b, 7);
+        wants_number(p.a, 7);
+        vt_sock_close(p.a);
+        vt_sock_close(p.b);
+    }
+    for (int i = 0; i < 1000 && descriptors() > before; i++)
+        usleep(10000);
+    assert_true(descriptors() <= before);
+    rmdir(p.folder);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_level),
         cmocka_unit_test(test_leaves_nothing),
+        cmocka_unit_test(test_knocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
