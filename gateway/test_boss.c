@@ -149,6 +149,8 @@ static void on_submit(struct boss *b, const struct vt_frame *f)
     assert_true(n <= sizeof q->prompt);
     memcpy(q->prompt, items, n);
     q->n_prompt = n / 4;
+    b->n_seen = q->n_prompt;
+    memcpy(b->seen, items, n);
     q->max_new = vt_frame_u64(f, VT_SUBMIT_MAX_NEW, 0);
     q->logprobs = vt_frame_u64(f, VT_SUBMIT_LOGPROBS, 0);
     q->temperature = vt_map_f64(vt_frame_map(f, VT_SUBMIT_SAMPLING), VT_SAMPLING_TEMPERATURE, -1);

@@ -53,6 +53,8 @@ struct boss {
     const char *type, *reply;
     size_t reply_parts; /* how often reply comes */
     struct boss_request req[BOSS_REQUESTS];
+    uint32_t seen[4096]; /* the prompt that came last */
+    size_t n_seen;
 };
 
 /* Starts the gateway (program in $VT_GATEWAY) with extra --set arguments (NULL-terminated) and sees it through WELCOME. */
@@ -123,7 +125,8 @@ const char *error_type(const struct reply *r, char *out, size_t size);
 
 uint64_t test_ms(void);
 /* Writes a model file with a byte vocabulary: id = byte for 0..255, then <|im_start|> 256, <|im_end|> 257, <think> 258,
- * </think> 259, <tool_call> 260, </tool_call> 261. */
+ * </think> 259, <tool_call> 260, </tool_call> 261, <|fim_prefix|> 262, <|fim_suffix|>, <|fim_middle|>, <|repo_name|>,
+ * <|file_sep|> 266. */
 const char *test_model(const char *dir);
 /* The same vocabulary with a template of harmony. */
 void test_model_harmony(const char *path);

@@ -316,6 +316,92 @@ static void test_slots_and_metrics(void **state)
     boss_stop(&b);
 }
 
+/* The ids of the newest request: bytes as themselves, marks as letters from A on. */
+static const char *prompt_of(const struct boss *b, char *out, size_t size)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < b->n_seen && n + 1 < size; i++)
+        out[n++] = b->seen[i] < 256 ? (char)b->seen[i] : (char)('A' + (int)(b->seen[i] - 262));
+    out[n] = '\0';
+    return out;
+}
+
+static void test_infill(void **state)
+{
+    struct boss b;
+    struct reply r = {0};
+    char text[4096], body[8192];
+    boss_start(&b, NULL);
+    boss_engine_up(&b);
+    b.answer = "x + 1";
+    http_call(&b, &r, "POST", "/infill", NULL,
+              "{\"input_prefix\":\"f(\",\"input_suffix\":\")<|fim_middle|>\"}");
+    assert_int_equal(r.status, 200);
+    json_t *v = reply_json(&r);
+    assert_string_equal(json_string_value(json_object_get(v, "content")), b.answer);
+    json_decref(v);
+    reply_free(&r);
+    assert_string_equal(prompt_of(&b, text, sizeof text),
+                        "Af(B)<|fim_middle|>C"); /* a client's text is no mark */
+    http_call(
+        &b, &r, "POST", "/infill", NULL,
+        "{\"input_prefix\":\"f(\",\"input_suffix\":\"\",\"prompt\":\"y\",\"stream\":true,\"input_extra\":["
+        "{\"filename\":\"a.c\",\"text\":\"int a;\"},{\"text\":\"int b;\"}]}");
+    assert_int_equal(r.status, 200);
+    reply_free(&r);
+    assert_string_equal(prompt_of(&b, text, sizeof text),
+                        "Drepository\nEa.c\nint a;Etmp\nint b;Ecurrent\nAf(BCy");
+    /* Of what lies in front the last is kept, of what stands around the gap everything. */
+    memset(text, 'z', 3000);
+    text[3000] = '\0';
+    snprintf(body, sizeof body,
+             "{\"input_prefix\":\"f(\",\"input_suffix\":\")\",\"n_predict\":10,\"input_extra\":[{\"text\":\"%"
+             "s\"}]}",
+             text);
+    http_call(&b, &r, "POST", "/infill", NULL, body);
+    assert_int_equal(r.status, 200);
+    reply_free(&r);
+    assert_int_equal(b.n_seen, 1024 - 10 - 1);
+    prompt_of(&b, text, sizeof text);
+    assert_string_equal(text + strlen(text) - 16, "zEcurrent\nAf(B)C");
+    boss_stop(&b);
+}
+
+static void test_infill_refusals(void **state)
+{
+    struct boss b;
+    struct reply r = {0};
+    char type[64];
+    static const char *const bad[] = {"{\"input_suffix\":\"\"}",
+                                      "{\"input_prefix\":\"\"}",
+                                      "{\"input_prefix\":1,\"input_suffix\":\"\"}",
+                                      "{\"input_prefix\":\"\",\"input_suffix\":\"\",\"input_extra\":{}}",
+                                      "{\"input_prefix\":\"\",\"input_suffix\":\"\",\"input_extra\":[5]}",
+                                      "{\"input_prefix\":\"\",\"input_suffix\":\"\",\"prompt\":[1]}"};
+    boss_start(&b, NULL);
+    boss_engine_up(&b);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        http_call(&b, &r, "POST", "/infill", NULL, bad[i]);
+        assert_int_equal(r.status, 400);
+        assert_string_equal(error_type(&r, type, sizeof type), "invalid_request_error");
+        reply_free(&r);
+    }
+    b.answer = "mid";
+    http_call(&b, &r, "POST", "/v1/completions", NULL, "{\"prompt\":\"a\",\"suffix\":\"b\"}");
+    assert_int_equal(r.status, 200);
+    assert_non_null(strstr(r.body, "\"text\":\"mid\""));
+    reply_free(&r);
+    char text[64];
+    assert_string_equal(prompt_of(&b, text, sizeof text), "AaBbC");
+    http_call(&b, &r, "POST", "/v1/completions", NULL, "{\"prompt\":[\"a\",\"b\"],\"suffix\":\"b\"}");
+    assert_int_equal(r.status, 400);
+    reply_free(&r);
+    http_call(&b, &r, "POST", "/v1/completions", NULL, "{\"prompt\":\"a\",\"suffix\":\"b\",\"echo\":true}");
+    assert_int_equal(r.status, 400);
+    reply_free(&r);
+    boss_stop(&b);
+}
+
 /* A body that takes long to read through does not keep others waiting. */
 static void test_large_body(void **state)
 {
@@ -440,6 +526,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_harmony),
         cmocka_unit_test(test_bad_requests),
         cmocka_unit_test(test_slots_and_metrics),
+        cmocka_unit_test(test_infill),
+        cmocka_unit_test(test_infill_refusals),
         cmocka_unit_test(test_large_body),
         cmocka_unit_test(test_head),
         cmocka_unit_test(test_keys),

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { T_U32 = 4, T_I32 = 5, T_STR = 8, T_ARR = 9, N_TOKENS = 262 };
+enum { T_U32 = 4, T_I32 = 5, T_STR = 8, T_ARR = 9, N_TOKENS = 267 };
 
 static void u32(FILE *f, uint32_t v)
 {
@@ -64,8 +64,9 @@ static const char harmony[] =
 
 static void write_model(const char *path, const char *chat)
 {
-    static const char *const extra[] = {"<|im_start|>", "<|im_end|>",  "<think>",
-                                        "</think>",     "<tool_call>", "</tool_call>"};
+    static const char *const extra[] = {"<|im_start|>",   "<|im_end|>",    "<think>",        "</think>",
+                                        "<tool_call>",    "</tool_call>",  "<|fim_prefix|>", "<|fim_suffix|>",
+                                        "<|fim_middle|>", "<|repo_name|>", "<|file_sep|>"};
     FILE *f = fopen(path, "w");
     if (!f)
         abort();
@@ -88,14 +89,14 @@ static void write_model(const char *path, const char *chat)
         byte_name(i, name);
         str(f, name);
     }
-    for (int i = 0; i < 6; i++)
+    for (int i = 0; i < N_TOKENS - 256; i++)
         str(f, extra[i]);
     str(f, "tokenizer.ggml.token_type");
     u32(f, T_ARR);
     u32(f, T_I32);
     u64(f, N_TOKENS);
     for (unsigned i = 0; i < N_TOKENS; i++)
-        u32(f, i < 256 ? 1 : i < 258 ? 3 : 4);
+        u32(f, i < 256 ? 1 : i < 258 || i >= 262 ? 3 : 4);
     str(f, "tokenizer.ggml.merges");
     u32(f, T_ARR);
     u32(f, T_STR);

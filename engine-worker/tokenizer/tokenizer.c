@@ -19,6 +19,51 @@ static const char *const purpose_key[TOK_N_PURPOSES] = {
     "tokenizer.ggml.fim_pad_token_id", "tokenizer.ggml.fim_rep_token_id", "tokenizer.ggml.fim_sep_token_id",
 };
 
+/* Many files leave the marks of fill-in-the-middle without a key: these are what published vocabularies call them. */
+static const struct {
+    enum tok_purpose purpose;
+    const char *text;
+} usual_names[] = {
+    {TOK_FOR_FIM_PRE, "<|fim_prefix|>"},
+    {TOK_FOR_FIM_PRE, "<fim-prefix>"},
+    {TOK_FOR_FIM_PRE, "<fim_prefix>"},
+    {TOK_FOR_FIM_PRE, "<\357\275\234fim\342\226\201begin\357\275\234>"},
+    {TOK_FOR_FIM_PRE, "\342\226\201<PRE>"},
+    {TOK_FOR_FIM_SUF, "<|fim_suffix|>"},
+    {TOK_FOR_FIM_SUF, "<fim-suffix>"},
+    {TOK_FOR_FIM_SUF, "<fim_suffix>"},
+    {TOK_FOR_FIM_SUF, "<\357\275\234fim\342\226\201hole\357\275\234>"},
+    {TOK_FOR_FIM_SUF, "\342\226\201<SUF>"},
+    {TOK_FOR_FIM_MID, "<|fim_middle|>"},
+    {TOK_FOR_FIM_MID, "<fim-middle>"},
+    {TOK_FOR_FIM_MID, "<fim_middle>"},
+    {TOK_FOR_FIM_MID, "<\357\275\234fim\342\226\201end\357\275\234>"},
+    {TOK_FOR_FIM_MID, "\342\226\201<MID>"},
+    {TOK_FOR_FIM_PAD, "<|fim_pad|>"},
+    {TOK_FOR_FIM_PAD, "<fim-pad>"},
+    {TOK_FOR_FIM_PAD, "<fim_pad>"},
+    {TOK_FOR_FIM_REP, "<|fim_repo|>"},
+    {TOK_FOR_FIM_REP, "<|repo_name|>"},
+    {TOK_FOR_FIM_REP, "<reponame>"},
+    {TOK_FOR_FIM_SEP, "<|file_sep|>"},
+    {TOK_FOR_FIM_SEP, "<file_sep>"},
+};
+
+static void find_purposes(struct tok *t)
+{
+    for (uint32_t id = 0; id < t->vocab.n; id++) {
+        size_t n;
+        const uint8_t *s = strings_at(&t->vocab.text, id, &n);
+        if (n < 5 || n > 24 || s[n - 1] != '>')
+            continue;
+        for (size_t i = 0; i < sizeof usual_names / sizeof *usual_names; i++) {
+            int32_t *to = &t->purpose[usual_names[i].purpose];
+            if (*to < 0 && is((const char *)s, n, usual_names[i].text))
+                *to = (int32_t)id;
+        }
+    }
+}
+
 /* An id beyond the vocabulary is a fault of many converters and means "none". */
 static void load_purposes(struct tok *t, const struct gguf_file *g)
 {
@@ -150,6 +195,7 @@ static int load(struct tok *t, const struct gguf_file *g, struct vt_sha256 *sha,
         t->bpe.ignore_merges = t->pre->ignore_merges;
     }
     load_purposes(t, g);
+    find_purposes(t);
     const uint32_t unknown =
         t->purpose[TOK_FOR_UNKNOWN] < 0 ? VOCAB_NONE : (uint32_t)t->purpose[TOK_FOR_UNKNOWN];
     if (t->model == TOK_MODEL_SPM)

@@ -67,7 +67,7 @@ bool tok_adds_bos(const struct tok *t);
 bool tok_adds_eos(const struct tok *t);
 /* Whether the vocabulary puts a space before a text (llama): a decoder drops one leading space of a text's first token. */
 bool tok_adds_space(const struct tok *t);
-/* Tokens that the file names by their purpose; -1 = none. */
+/* Tokens that the file names by their purpose, those of fill-in-the-middle by their usual texts, too; -1 = none. */
 enum tok_purpose {
     TOK_FOR_BOS,
     TOK_FOR_EOS,

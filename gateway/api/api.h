@@ -17,9 +17,11 @@ void api_chat_count(struct gateway *gw,
                     struct http_req *r); /* how many tokens the prompt of a chat request has */
 void api_text(struct gateway *gw, struct http_req *r);
 void api_native(struct gateway *gw, struct http_req *r);
+void api_infill(struct gateway *gw, struct http_req *r);
 void api_tokenize(struct gateway *gw, struct http_req *r);
 void api_detokenize(struct gateway *gw, struct http_req *r);
 void api_apply_template(struct gateway *gw, struct http_req *r);
+void api_lora(struct gateway *gw, struct http_req *r);
 void api_unsupported(struct gateway *gw, struct http_req *r);
 
 #endif

@@ -219,6 +219,12 @@ void api_props_post(struct gateway *gw, struct http_req *r)
     api_error_reply(r, &e);
 }
 
+/* None can be loaded, so none is there: who only looks is answered. */
+void api_lora(struct gateway *gw, struct http_req *r)
+{
+    api_reply_json(r, 200, json_array());
+}
+
 void api_unsupported(struct gateway *gw, struct http_req *r)
 {
     struct api_err e;

@@ -1,5 +1,6 @@
-/* POST /completion: the surface of llama-server. */
+/* POST /completion and /infill: the surface of llama-server. */
 #include "api.h"
+#include "infill.h"
 #include "scribe.h"
 
 #include <stdlib.h>
@@ -143,11 +144,11 @@ static const struct surface surface = {
     .end = end,
 };
 
-static int draft(struct draft *d, struct api_err *e)
+static int draft_with(struct draft *d, int (*prompts)(struct draft *d, struct api_err *e), struct api_err *e)
 {
     int64_t probs = 0;
-    if (draft_params(d, e) || field_int(d->body, "logprobs", 0, 100, &probs, e) < 0 ||
-        draft_prompts(d, "prompt", true, e) || constrain_finish(&d->p.constrain, e))
+    if (draft_params(d, e) || field_int(d->body, "logprobs", 0, 100, &probs, e) < 0 || prompts(d, e) ||
+        constrain_finish(&d->p.constrain, e))
         return -1;
     if (d->p.n_probs == 0)
         d->p.n_probs = probs;
@@ -156,7 +157,46 @@ static int draft(struct draft *d, struct api_err *e)
     return 0;
 }
 
+static int whole_prompts(struct draft *d, struct api_err *e)
+{
+    return draft_prompts(d, "prompt", true, e);
+}
+
+static int gap(struct draft *d, struct api_err *e)
+{
+    static const char *const names[] = {"input_prefix", "input_suffix", "prompt"};
+    const json_t *text[3];
+    for (int i = 0; i < 3; i++) {
+        text[i] = field(d->body, names[i]);
+        if (!text[i] && i < 2)
+            return api_fail(e, 400, names[i], "Field '%s': is required", names[i]);
+        if (text[i] && !json_is_string(text[i]))
+            return api_fail(e, 400, names[i], "Field '%s': must be a string", names[i]);
+    }
+    const struct infill f = {.prefix = text[0],
+                             .suffix = text[1],
+                             .begun = text[2],
+                             .extra = field(d->body, "input_extra"),
+                             .param = "input_prefix"};
+    return infill_prompt(d, &f, e);
+}
+
+static int draft(struct draft *d, struct api_err *e)
+{
+    return draft_with(d, whole_prompts, e);
+}
+
+static int draft_gap(struct draft *d, struct api_err *e)
+{
+    return draft_with(d, gap, e);
+}
+
 void api_native(struct gateway *gw, struct http_req *r)
 {
     scribe_take(gw, r, draft, &surface);
+}
+
+void api_infill(struct gateway *gw, struct http_req *r)
+{
+    scribe_take(gw, r, draft_gap, &surface);
 }

@@ -1,5 +1,6 @@
 /* POST /v1/completions. */
 #include "api.h"
+#include "infill.h"
 #include "scribe.h"
 
 #include <stdlib.h>
@@ -167,13 +168,9 @@ static const struct surface surface = {
 
 static int own_fields(const json_t *body, struct answer_opts *o, struct api_err *e)
 {
-    const char *suffix = NULL;
     int64_t best_of = 1, n_top = 0;
-    if (field_str(body, "suffix", &suffix, e) < 0 || field_int(body, "best_of", 1, 1, &best_of, e) < 0)
+    if (field_int(body, "best_of", 1, 1, &best_of, e) < 0)
         return -1;
-    if (suffix && *suffix)
-        return api_fail(e, 400, "suffix",
-                        "Field 'suffix': fill-in-the-middle is not supported by this build");
     const json_t *lp = field(body, "logprobs");
     if (json_is_boolean(lp))
         o->logprobs = json_is_true(lp);
@@ -185,10 +182,26 @@ static int own_fields(const json_t *body, struct answer_opts *o, struct api_err 
     return field_bool(body, "echo", &o->echo, e) < 0 ? -1 : 0;
 }
 
+/* With a suffix the prompt is what stands before a gap. */
+static int prompts(struct draft *d, struct api_err *e)
+{
+    const json_t *prompt = field(d->body, "prompt"), *suffix = field(d->body, "suffix");
+    if (suffix && !json_is_string(suffix))
+        return api_fail(e, 400, "suffix", "Field 'suffix': must be a string");
+    if (json_string_length(suffix) == 0)
+        return draft_prompts(d, "prompt", d->o.echo, e);
+    if (!json_is_string(prompt) || d->o.echo)
+        return api_fail(e, 400, "suffix", "Field 'suffix': needs one prompt, a string, and no echo");
+    if (!infill_possible(d->model))
+        return api_fail(e, 400, "suffix", "Field 'suffix': this model does not know fill-in-the-middle");
+    const struct infill f = {.prefix = prompt, .suffix = suffix, .param = "prompt"};
+    return infill_prompt(d, &f, e);
+}
+
 static int draft(struct draft *d, struct api_err *e)
 {
     d->o.parallel_tools = true;
-    if (draft_params(d, e) || own_fields(d->body, &d->o, e) || draft_prompts(d, "prompt", d->o.echo, e) ||
+    if (draft_params(d, e) || own_fields(d->body, &d->o, e) || prompts(d, e) ||
         constrain_finish(&d->p.constrain, e))
         return -1;
     if (d->p.n_probs > 0 && !d->o.logprobs) {

@@ -80,6 +80,15 @@ def test_props(app):
     assert p['chat_template_caps']['supports_system_role'] and p['chat_template_caps']['supports_tools']
 
 
+def test_infill_needs_a_model_that_knows_it(app):
+    """The embedded vocabulary has no marks for a gap; the layouts themselves are tested in gateway/test_gateway.c."""
+    for path, body, status in (('/infill', {'input_prefix': 'f(', 'input_suffix': ')'}, 501), ('/v1/completions', {'prompt': 'f(', 'suffix': ')'}, 400)):
+        r = post(app.port, path, body)
+        assert r.status == status
+        check_error(r.status, r.headers, r.read())
+    assert get(app.port, '/lora-adapters').json() == []
+
+
 def test_slots(app):
     s = get(app.port, '/slots').json()
     assert [x['id'] for x in s] == [0, 1, 2, 3] and all(x['n_ctx'] == 1024 and x['is_processing'] is False for x in s)
