@@ -33,7 +33,7 @@ struct cu_graph {
 };
 
 struct cu {
-    int device, sm, multiprocessors;
+    int device, sm, multiprocessors, shared_block, shared_all; /* shared memory: most of a block, a multiprocessor's */
     cudaStream_t stream, reads; /* reads: be_fetch's */
     cudaError_t failed;         /* the first error; nothing is queued after it */
     const char *where;

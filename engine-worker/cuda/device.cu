@@ -275,6 +275,10 @@ int cu_backend(struct be **out, int device, struct vt_err *err)
     }
     cudaError_t e = cudaStreamCreateWithFlags(&c->stream, cudaStreamNonBlocking);
     if (e == cudaSuccess)
+        e = cudaDeviceGetAttribute(&c->shared_block, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    if (e == cudaSuccess)
+        e = cudaDeviceGetAttribute(&c->shared_all, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device);
+    if (e == cudaSuccess)
         e = cudaStreamCreateWithFlags(&c->reads, cudaStreamNonBlocking);
     int rc = e == cudaSuccess ? 0 : lost(err, device, e, "a stream");
     for (int i = 0; i < 2 && rc == 0; i++)

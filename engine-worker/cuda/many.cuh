@@ -131,11 +131,12 @@ static inline void launch_own_rows(struct many *m, const struct spans *s, Eight 
         one(dim3(blocks, rest - t < GRID_Y ? rest - t : GRID_Y), (int)(done + t));
 }
 
-/* y = x Wᵀ for m's weights, all of one quantized type (few: up to CU_FEW_ROWS rows of an expert or of all; tiled: any type, any
- * number; plain: for GPUs without tensor cores). x as halves, but for plain. act: of two weights, y[0] = act(y[0]) * y[1] is made
- * and its halves are left. */
+/* y = x Wᵀ for m's weights, all of one quantized type (few, and coded_few for the types of coded.cuh: up to CU_FEW_ROWS rows of an
+ * expert or of all; tiled: any type, any number; plain: for GPUs without tensor cores). x as halves, but for plain. act: of two
+ * weights, y[0] = act(y[0]) * y[1] is made and its halves are left. */
 enum gate_act { GATE_NONE, GATE_SILU, GATE_GELU };
 void cu_few(struct cu *c, struct many *m, const struct spans *s, enum gate_act act);
+void cu_coded_few(struct cu *c, struct many *m, const struct spans *s);
 void cu_tiled(struct cu *c, struct many *m, const struct spans *s);
 void cu_plain(struct cu *c, struct many *m, const struct spans *s, const float *x);
 #endif

@@ -111,7 +111,7 @@ static void prepare(struct cu *c, const float *left, const float *x, int64_t T, 
 
 static void run(struct cu *c, struct many *m, const struct spans *s, const float *left, const float *x)
 {
-    bool quant = !is_float(m->w[0].type), few = is_few(s, quant) && !is_coded(m->w[0].type);
+    bool quant = !is_float(m->w[0].type), few = is_few(s, quant);
     struct spans tiles = *s;
     c->left = left; /* they are still those */
     if (!quant && (few || !c->tensor_cores)) {
@@ -124,7 +124,9 @@ static void run(struct cu *c, struct many *m, const struct spans *s, const float
     }
     prepare(c, left, x, s->T, m->w[0].n_in);
     tiles.tiles = c->expert_tiles[few ? 0 : 1];
-    if (few)
+    if (few && is_coded(m->w[0].type))
+        cu_coded_few(c, m, &tiles);
+    else if (few)
         cu_few(c, m, &tiles, GATE_NONE);
     else
         cu_tiled(c, m, &tiles);

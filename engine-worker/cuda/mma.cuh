@@ -69,6 +69,20 @@ static __device__ __forceinline__ void copy16(void *to, const void *from, bool r
 #endif
 }
 
+/* 4 bytes, likewise. */
+static __device__ __forceinline__ void copy4(void *to, const void *from)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"((uint32_t)__cvta_generic_to_shared(to)),
+                 "l"(from)
+                 : "memory");
+#elif defined(CU_EMULATED)
+    emu_copy(to, from, 4);
+#else
+    *(uint32_t *)to = *(const uint32_t *)from;
+#endif
+}
+
 /* What a thread copied since its last commit is one group. */
 static __device__ __forceinline__ void copies_commit()
 {

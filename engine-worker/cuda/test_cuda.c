@@ -108,13 +108,13 @@ static void plain_matmuls(void **state)
 }
 
 /* A row's result does not depend on its neighbours, as long as they are some or many (cu.h). */
-static void neighbours_change_nothing(void **state)
+static void neighbours_of(uint32_t type)
 {
     enum { N = 1024, OUT = 130 };
     struct vt_err err;
     struct be_weight dw;
-    uint8_t *bytes = random_weight(GT_Q4_K, N, OUT);
-    struct be_weight w = {.type = GT_Q4_K, .n_in = N, .n_out = OUT, .data = bytes};
+    uint8_t *bytes = random_weight(type, N, OUT);
+    struct be_weight w = {.type = type, .n_in = N, .n_out = OUT, .data = bytes};
     float *x = rng_floats(100 * N, 1), *dx = floats_to_device(x, 100 * N), *dy = poisoned(100 * OUT);
     must(be_upload(gpu, &dw, &w, 1, &err), &err);
     be_matmul(gpu, dy, &dw, dx, 8);
@@ -143,6 +143,12 @@ static void neighbours_change_nothing(void **state)
     free(fifty);
     free(bytes);
     free(x);
+}
+
+static void neighbours_change_nothing(void **state)
+{
+    neighbours_of(GT_Q4_K);
+    neighbours_of(GT_Q5_1);
 }
 
 /* Activations far beyond what f16 holds. */
@@ -349,8 +355,9 @@ static void fused(void **state)
 /* Weights of one call, of several types and heights, give what they give alone. */
 static void matmuls_together(void **state)
 {
-    static const uint32_t type[] = {GT_Q4_K, GT_Q4_K, GT_Q6_K, GT_F32, GT_Q4_K, GT_Q4_K, GT_Q4_K};
-    enum { N = 512, W = 7 };
+    static const uint32_t type[] = {GT_Q4_K, GT_Q4_K, GT_Q6_K, GT_F32,  GT_Q4_K,
+                                    GT_Q4_K, GT_Q4_K, GT_Q3_K, GT_Q3_K, GT_IQ4_XS};
+    enum { N = 512, W = 10 };
     struct vt_err err;
     for (int64_t T = 1; T <= 12; T += 5) {
         struct be_weight dw[W];
@@ -442,11 +449,12 @@ static void one_layer_of_experts(int n_expert, int n_used, int64_t T, uint32_t t
 
 static void experts(void **state)
 {
-    static const uint32_t type[] = {GT_Q4_K, GT_Q6_K, GT_Q8_0, GT_F16};
-    for (int round = 0; round < 12; round++) {
+    static const uint32_t type[] = {GT_Q4_K, GT_Q6_K, GT_Q8_0, GT_F16, GT_MXFP4, GT_IQ3_S, GT_Q2_K};
+    enum { TYPES = sizeof type / sizeof type[0] };
+    for (int round = 0; round < 2 * TYPES; round++) {
         int n = 2 + (int)rng_below(round < 6 ? 8 : 200), used = 1 + (int)rng_below(n < 8 ? n : 8);
-        one_layer_of_experts(n, used, 1 + rng_below(8), type[round % 4], round & 1, round & 2);
-        one_layer_of_experts(n, used, 9 + rng_below(100), type[round % 4], round & 1, round & 2);
+        one_layer_of_experts(n, used, 1 + rng_below(8), type[round % TYPES], round & 1, round & 2);
+        one_layer_of_experts(n, used, 9 + rng_below(100), type[round % TYPES], round & 1, round & 2);
     }
     one_layer_of_experts(BE_EXPERTS_MAX, 8, 100, GT_Q8_0, false, false);
 }
