@@ -477,7 +477,6 @@ static void rest(struct model *m, const struct event *e, struct effects *fx)
     case EV_GIT: git(m, e); break;
     case EV_TOUCHED: touched(m, e); break;
     case EV_OPENED: restore_opened(m, e->text, fx); break;
-    case EV_STORED: restore_stored(m, e->text); break;
     case EV_RESUMED: restore_resumed(m, fx); break;
     case EV_COUPLED: restore_coupled(m, e->text, fx); break;
     case EV_SHEET: sheet_show(m, e); break;
@@ -497,6 +496,10 @@ static void tell_notices(struct model *m, struct effects *fx)
 void core_step(struct model *m, const struct event *e, struct effects *fx)
 {
     m->now = e->at > m->now ? e->at : m->now;
+    if (e->kind == EV_STORED) { /* thousands in a row; what follows from them is for EV_RESUMED */
+        restore_stored(m, e->text);
+        return;
+    }
     if (e->kind == EV_TICK)
         tick(m, fx);
     else if (e->kind <= EV_FOCUS)

@@ -7,6 +7,19 @@
 
 #define CHANGE_KEPT 131072 /* bytes of both texts; larger ones keep their counts only */
 
+/* What is as it mostly is, is not written: a long conversation is read faster. */
+static void set_unless(json_t *o, const char *key, int64_t v, int64_t usual)
+{
+    if (v != usual)
+        js_set_int(o, key, v);
+}
+
+static void set_bool_unless(json_t *o, const char *key, bool v, bool usual)
+{
+    if (v != usual)
+        json_object_set_new(o, key, json_boolean(v));
+}
+
 static json_t *call_to_json(const struct call *c)
 {
     json_t *o = json_object(), *changes = json_array();
@@ -22,8 +35,8 @@ static json_t *call_to_json(const struct call *c)
     js_set_int(o, "started", (int64_t)c->started);
     js_set_int(o, "ended", (int64_t)c->ended);
     js_set_int(o, "result_id", c->result_id);
-    js_set_int(o, "output", c->output);
-    json_object_set_new(o, "allowed", json_boolean(c->allowed));
+    set_unless(o, "output", c->output, 0);
+    set_bool_unless(o, "allowed", c->allowed, false);
     js_set_strn(o, "result", text_str(&c->result), c->result.len);
     for (size_t i = 0; i < c->n_changes; i++) {
         const struct file_change *f = &c->change[i];
@@ -40,7 +53,10 @@ static json_t *call_to_json(const struct call *c)
         }
         json_array_append_new(changes, k);
     }
-    json_object_set_new(o, "changes", changes);
+    if (c->n_changes != 0)
+        json_object_set_new(o, "changes", changes);
+    else
+        json_decref(changes);
     return o;
 }
 
@@ -51,13 +67,13 @@ json_t *item_to_json(const struct item *it)
     js_set_int(o, "kind", it->kind);
     js_set_int(o, "turn", (int64_t)it->turn);
     js_set_int(o, "at", (int64_t)it->at);
-    js_set_int(o, "ended", (int64_t)it->ended);
-    js_set_int(o, "answer", it->answer);
-    js_set_int(o, "level", it->level);
-    js_set_int(o, "times", it->times);
-    json_object_set_new(o, "partial", json_boolean(it->partial));
-    json_object_set_new(o, "live", json_boolean(it->live));
-    js_set_int(o, "rewound", it->rewound);
+    set_unless(o, "ended", (int64_t)it->ended, 0);
+    set_unless(o, "answer", it->answer, 0);
+    set_unless(o, "level", it->level, 0);
+    set_unless(o, "times", it->times, 1);
+    set_bool_unless(o, "partial", it->partial, false);
+    set_bool_unless(o, "live", it->live, true);
+    set_unless(o, "rewound", it->rewound, 0);
     if (it->call != NULL)
         json_object_set_new(o, "call", call_to_json(it->call));
     else

@@ -293,15 +293,24 @@ json_t *store_session(struct store *s, const char *session, struct vt_err *err)
     return o;
 }
 
-static void send(json_t *o, const char *type, uint64_t at, event_sink sink, void *arg)
+/* The stored object with its type and, of a unit, its bytes. It is read once, by the core: thousands of them are what
+ * opening a conversation costs. */
+static void send(const char *meta, const char *type, const char *bytes, uint64_t at, event_sink sink,
+                 void *arg)
 {
-    if (o == NULL)
+    struct text t = {0};
+    if (meta == NULL || meta[0] != '{')
         return;
-    js_set_str(o, "type", type);
-    char *text = js_dump(o);
-    const struct event e = {.kind = EV_STORED, .at = at, .text = text, .len = strlen(text)};
+    text_printf(&t, "{\"type\":\"%s\"", type);
+    if (bytes != NULL) {
+        text_puts(&t, ",\"bytes\":");
+        js_quote(&t, bytes, strlen(bytes));
+    }
+    text_puts(&t, meta[1] == '}' ? "" : ",");
+    text_puts(&t, meta + 1);
+    const struct event e = {.kind = EV_STORED, .at = at, .text = t.s, .len = t.len};
     sink(arg, &e);
-    free(text);
+    text_free(&t);
 }
 
 static int each(struct store *s, const char *sql, const char *type, int64_t num, uint64_t at, event_sink sink,
@@ -313,10 +322,8 @@ static int each(struct store *s, const char *sql, const char *type, int64_t num,
     int rc;
     while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
         const char *meta = (const char *)sqlite3_column_text(st, 0);
-        json_t *o = meta != NULL ? js_parse(meta, strlen(meta), NULL, 0) : NULL;
-        if (o != NULL && sqlite3_column_count(st) > 1)
-            js_set_str(o, "bytes", (const char *)sqlite3_column_text(st, 1));
-        send(o, type, at, sink, arg);
+        const char *bytes = sqlite3_column_count(st) > 1 ? (const char *)sqlite3_column_text(st, 1) : NULL;
+        send(meta, type, bytes, at, sink, arg);
     }
     sqlite3_finalize(st);
     return rc == SQLITE_DONE ? 0 : sql_fail(s, err);
