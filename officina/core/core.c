@@ -497,7 +497,7 @@ void core_step(struct model *m, const struct event *e, struct effects *fx)
 {
     m->now = e->at > m->now ? e->at : m->now;
     if (e->kind == EV_STORED) { /* thousands in a row; what follows from them is for EV_RESUMED */
-        restore_stored(m, e->text);
+        restore_stored(m, e);
         return;
     }
     if (e->kind == EV_TICK)

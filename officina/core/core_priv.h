@@ -239,7 +239,7 @@ bool money_allows(struct model *m, struct effects *fx);
 
 /* ---- restore.c ---- */
 void restore_opened(struct model *m, const char *text, struct effects *fx);
-void restore_stored(struct model *m, const char *text);
+void restore_stored(struct model *m, const struct event *e);
 void restore_resumed(struct model *m, struct effects *fx);
 void restore_coupled(struct model *m, const char *text, struct effects *fx);
 

@@ -139,10 +139,33 @@ static void stored_rewinds(struct core *c, const json_t *o)
     }
 }
 
-void restore_stored(struct model *m, const char *text)
+/* A message of the usual form. */
+static void stored_plain_unit(struct model *m, const struct event *e)
 {
     struct core *c = m->core;
-    json_t *o = js_parse(text, strlen(text), NULL, 0);
+    int64_t count = e->m / 100, role = e->m / 10 % 10, form = e->m % 10;
+    if (e->n < 0 || (size_t)e->n >= m->n_items || e->m < 0 || (size_t)(e->n + count) > m->n_items ||
+        role > ROLE_RESULT || form > FORM_GONE)
+        return;
+    c->units = mem_room(c->units, c->n_units, &c->cap_units, sizeof *c->units);
+    c->units[c->n_units++] = (struct unit){.id = e->id,
+                                           .item = (size_t)e->n,
+                                           .count = (size_t)count,
+                                           .role = (enum role)role,
+                                           .form = (enum form)form,
+                                           .bytes = mem_dupn(e->text, e->len),
+                                           .tokens = (int64_t)((double)e->len / c->bytes_per_token) + 4,
+                                           .stored = true};
+}
+
+void restore_stored(struct model *m, const struct event *e)
+{
+    struct core *c = m->core;
+    if (e->name != NULL) {
+        stored_plain_unit(m, e);
+        return;
+    }
+    json_t *o = js_parse(e->text, strlen(e->text), NULL, 0);
     const char *type = js_str(o, "type");
     if (type == NULL)
         ;

@@ -255,6 +255,92 @@ static void plan_is_told_and_not_denied(void **state)
     play_end(&p);
 }
 
+/* The panel's list is bounded, too; what runs stays in it. */
+static void jobs_are_bounded(void **state)
+{
+    struct play p;
+    play_open(&p, "");
+    play_step(&p, (struct event){.kind = EV_JOB, .id = 1, .text = "sleep", .n = -1});
+    for (int i = 2; i <= 60; i++) {
+        play_step(&p, (struct event){.kind = EV_JOB, .id = i, .text = "true", .n = -1});
+        play_step(&p, (struct event){.kind = EV_JOB, .id = i, .text = "true", .n = 0});
+    }
+    assert_int_equal(p.m->n_jobs, JOBS_MAX);
+    assert_int_equal(p.m->jobs[0].id, 1);
+    assert_int_equal(p.m->jobs[0].ended, 0);
+    assert_int_equal(p.m->jobs[p.m->n_jobs - 1].id, 60);
+    for (int i = 61; i <= 100; i++) /* none has ended: none is forgotten */
+        play_step(&p, (struct event){.kind = EV_JOB, .id = i, .text = "sleep", .n = -1});
+    size_t running = 0;
+    for (size_t i = 0; i < p.m->n_jobs; i++)
+        running += p.m->jobs[i].ended == 0;
+    assert_int_equal(running, 41);
+    play_end(&p);
+}
+
+/* A note before a request rides in the message; who waits for one can be stopped, and no answer is waited for for ever. */
+static void extensions_may_add_a_note(void **state)
+{
+    struct play p;
+    play_open(&p, "");
+    play_step(&p, (struct event){.kind = EV_CONTRIBUTED, .n = 1 << TELL_BEFORE_REQUEST, .text = "{}"});
+    play_say(&p, "go");
+    assert_null(play_find(&p, FX_SEND));
+    assert_string_equal(play_find(&p, FX_TELL)->name, "before_request");
+    play_step(&p, (struct event){.kind = EV_NOTED, .text = "mind the gap"});
+    assert_non_null(strstr(p.body, "[officina] mind the gap"));
+    assert_true(strstr(p.body, "mind the gap") < strstr(p.body, "\"go\"") || strstr(p.body, "go\""));
+    play_step(&p, (struct event){.kind = EV_NOTED, .text = "too late"});
+    play_answer(&p, "done", NULL);
+    play_valid(p.body);
+    play_clear(&p);
+    play_say(&p, "again");
+    play_step(&p, (struct event){.kind = EV_STOP});
+    assert_int_equal(p.m->turns[1].state, TURN_INTERRUPTED);
+    play_step(&p, (struct event){.kind = EV_NOTED, .text = "nobody asked"});
+    assert_null(play_find(&p, FX_SEND));
+    play_say(&p, "third");
+    p.now += SEC(21);
+    play_step(&p, (struct event){.kind = EV_TICK});
+    assert_non_null(play_find(&p, FX_SEND));
+    assert_null(strstr(p.body, "nobody asked"));
+    play_answer(&p, "done", NULL);
+    play_valid(p.body);
+    play_end(&p);
+}
+
+/* A command's calls run before the request; a line sent meanwhile waits, and what the model gets is the prompt alone. */
+static void a_command_is_prepared(void **state)
+{
+    static const char parts[] =
+        "{\"parts\":[{\"text\":\"Look: \"},{\"tool\":\"bash\",\"arguments\":{\"command\":"
+        "\"ls\"}},{\"text\":\" and go\"}]}";
+    struct play p;
+    play_open(&p, "");
+    play_step(&p, (struct event){.kind = EV_TEMPLATE, .name = "/look", .text = parts});
+    assert_null(play_find(&p, FX_SEND));
+    play_say(&p, "a line meanwhile");
+    play_tool(&p, TOOL_ALLOW, "a.c\n");
+    assert_non_null(strstr(p.body, "Look: a.c and go"));
+    assert_null(strstr(p.body, "\"/look"));
+    assert_null(strstr(p.body, "tool_call_id"));
+    play_valid(p.body);
+    assert_int_equal(p.m->n_queue, 1);
+    play_answer(&p, "seen", NULL);
+    assert_non_null(strstr(p.body, "a line meanwhile"));
+    play_answer(&p, "yes", NULL);
+    play_step(&p, (struct event){.kind = EV_TEMPLATE, .name = "/look", .text = parts});
+    play_tool(&p, TOOL_DENY, "");
+    assert_int_equal(p.m->turns[p.m->n_turns - 1].state, TURN_INTERRUPTED);
+    play_step(&p, (struct event){.kind = EV_TEMPLATE, .name = "/look", .text = parts});
+    play_step(&p, (struct event){.kind = EV_STOP});
+    assert_int_equal(p.m->core->phase, PH_IDLE);
+    play_say(&p, "after");
+    assert_null(strstr(p.body, "/look"));
+    play_valid(p.body);
+    play_end(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -270,6 +356,9 @@ int main(void)
         cmocka_unit_test(a_break_before_text_is_asked_again_once),
         cmocka_unit_test(circles_end),
         cmocka_unit_test(plan_is_told_and_not_denied),
+        cmocka_unit_test(jobs_are_bounded),
+        cmocka_unit_test(extensions_may_add_a_note),
+        cmocka_unit_test(a_command_is_prepared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

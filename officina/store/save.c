@@ -162,7 +162,7 @@ static int save_small(struct store *s, struct model *m, struct vt_err *err)
 static int save_meta(struct store *s, struct model *m, bool force, struct vt_err *err)
 {
     const struct core *c = m->core;
-    json_t *o = json_pack("{s:s}", "type", "session");
+    json_t *o = json_object();
     js_set_int(o, "spent", c->spent_session);
     js_set_int(o, "offload", m->gauges.offload);
     js_set_int(o, "used", m->gauges.used);
@@ -299,8 +299,11 @@ static void send(const char *meta, const char *type, const char *bytes, uint64_t
                  void *arg)
 {
     struct text t = {0};
+    static const char typed[] = "{\"type\":\"session\","; /* as the first version wrote it */
     if (meta == NULL || meta[0] != '{')
         return;
+    if (strncmp(meta, typed, sizeof typed - 1) == 0)
+        meta += sizeof typed - 2;
     text_printf(&t, "{\"type\":\"%s\"", type);
     if (bytes != NULL) {
         text_puts(&t, ",\"bytes\":");
@@ -313,6 +316,29 @@ static void send(const char *meta, const char *type, const char *bytes, uint64_t
     text_free(&t);
 }
 
+/* A unit of the usual form goes as numbers: there are as many as items. */
+static bool send_unit(const char *meta, const char *bytes, uint64_t at, event_sink sink, void *arg)
+{
+    long long id, item, count;
+    int role, form, end = 0;
+    if (meta == NULL || bytes == NULL ||
+        sscanf(meta, "{\"id\":%lld,\"item\":%lld,\"count\":%lld,\"role\":%d,\"form\":%d}%n", &id, &item,
+               &count, &role, &form, &end) != 5 ||
+        end == 0 || meta[end] != '\0' || role < 0 || role > 9 || form < 0 || form > 9 || count < 0 ||
+        count > INT32_MAX)
+        return false;
+    const struct event e = {.kind = EV_STORED,
+                            .at = at,
+                            .name = "unit",
+                            .id = id,
+                            .n = item,
+                            .m = count * 100 + role * 10 + form,
+                            .text = bytes,
+                            .len = strlen(bytes)};
+    sink(arg, &e);
+    return true;
+}
+
 static int each(struct store *s, const char *sql, const char *type, int64_t num, uint64_t at, event_sink sink,
                 void *arg, struct vt_err *err)
 {
@@ -323,7 +349,8 @@ static int each(struct store *s, const char *sql, const char *type, int64_t num,
     while ((rc = sqlite3_step(st)) == SQLITE_ROW) {
         const char *meta = (const char *)sqlite3_column_text(st, 0);
         const char *bytes = sqlite3_column_count(st) > 1 ? (const char *)sqlite3_column_text(st, 1) : NULL;
-        send(meta, type, bytes, at, sink, arg);
+        if (strcmp(type, "unit") != 0 || !send_unit(meta, bytes, at, sink, arg))
+            send(meta, type, bytes, at, sink, arg);
     }
     sqlite3_finalize(st);
     return rc == SQLITE_DONE ? 0 : sql_fail(s, err);
@@ -348,5 +375,9 @@ int store_load(struct store *s, const char *session, uint64_t at, event_sink sin
     for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++)
         if (each(s, parts[i].sql, parts[i].type, num, at, sink, arg, err) < 0)
             return -1;
+    if (s->held != NULL && strcmp(s->held, session) == 0) { /* what is there need not be written again */
+        s->epoch = sql_int(s, -1, "SELECT epoch FROM unit WHERE session = ? LIMIT 1", "i", num);
+        s->units = (size_t)sql_int(s, 0, "SELECT count(*) FROM unit WHERE session = ?", "i", num);
+    }
     return 0;
 }

@@ -141,6 +141,9 @@ static void bytes_stay_after_a_restart(void **state)
     play_answer(&p, "that is all", NULL);
     sync_or_fail(&h, &p);
     resume(&h, &q);
+    assert_int_equal(q.m->core->n_units, p.m->core->n_units); /* each message once */
+    assert_int_equal(q.m->core->covered, p.m->core->covered);
+    assert_true(q.m->core->epoch == p.m->core->epoch);
     play_say(&q, "again");
     size_t n = play_messages(sent);
     assert_true(play_messages(q.body) > n);

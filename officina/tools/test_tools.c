@@ -406,6 +406,35 @@ static void a_redirection_is_judged_where_it_leads(void **state)
     close_world(&w);
 }
 
+/* Of ended jobs the last twenty are remembered; one that runs is never forgotten. */
+static void ended_jobs_are_forgotten(void **state)
+{
+    static const char *const allow[] = {"bash:*", NULL};
+    struct world w;
+    open_world(&w, "off", allow, NULL);
+    has(call(&w, "bash", "{\"command\":\"sleep 60\",\"background\":true}", MODE_BUILD), "job 1");
+    for (int i = 2; i <= 25; i++) {
+        char args[64];
+        call(&w, "bash", "{\"command\":\"true\",\"background\":true}", MODE_BUILD);
+        snprintf(args, sizeof args, "{\"id\":%d,\"action\":\"output\",\"wait\":10}", i);
+        has(call(&w, "job", args, MODE_BUILD), "exit status 0");
+    }
+    has(call(&w, "bash", "{\"command\":\"true\",\"background\":true}", MODE_BUILD), "job 26");
+    size_t n, ended = 0, running = 0;
+    char **lines = tools_page(w.t, "jobs", &n);
+    for (size_t i = 0; i < n; i++) {
+        ended += strstr(lines[i], "ended") != NULL;
+        running += strstr(lines[i], "sleep 60") != NULL;
+        free(lines[i]);
+    }
+    free(lines);
+    assert_true(ended >= 20 && ended <= 21);
+    assert_int_equal(running, 1);
+    has(call(&w, "job", "{\"id\":2,\"action\":\"status\"}", MODE_BUILD), "no such job");
+    has(call(&w, "job", "{\"id\":1,\"action\":\"status\"}", MODE_BUILD), "job 1 runs");
+    close_world(&w);
+}
+
 static void own_commands_become_prompts(void **state)
 {
     struct world w;
@@ -489,6 +518,7 @@ int main(void)
         cmocka_unit_test(rules_decide),
         cmocka_unit_test(commands_run),
         cmocka_unit_test(jobs_go_on),
+        cmocka_unit_test(ended_jobs_are_forgotten),
         cmocka_unit_test(the_box_is_a_wall),
         cmocka_unit_test(own_commands_become_prompts),
         cmocka_unit_test(what_others_obey_is_guarded),

@@ -189,6 +189,32 @@ def test_rewind_and_redo(shop):
     w.gateway.stop()
 
 
+@pytest.mark.parametrize('what', ['both', 'files'])
+def test_redo_after_a_restart(shop, what):
+    w = shop('ON 1 call edit {"path":"a","old":"one","new":"two"} end\nON 2 say "done" end\nON 3 %s say "and on" end\n'
+             % 'expect any "change it"')
+    (w.project / 'a').write_text('one\n')
+    t = w.start('--allow', 'edit:**')
+    t.put(type='user', text='change it')
+    t.until('turn_end', state='done')
+    wait_for('the snapshot at the end of the turn, which is taken in the background', lambda: snapshots(w))
+    t.put(type='rewind', turn='t0001', what=what)
+    t.until('rewind', done=True, what=what)
+    assert (w.project / 'a').read_text() == 'one\n'
+    t.kill()
+    t = w.start('--resume', 'last')
+    t.put(type='redo')
+    t.until('rewind', done=True, what='redo')
+    assert (w.project / 'a').read_text() == 'two\n'
+    t.put(type='redo')  # there is nothing more to undo
+    while 'no rewind to undo' not in t.until('notice')['text']:
+        pass
+    t.put(type='user', text='go on')
+    t.until('turn_end', state='done')
+    assert t.close() == 0
+    w.gateway.stop()
+
+
 def test_what_was_shown_survives_a_restart(shop):
     w = shop('ON 1 call read {"path":"a.txt"} end\nON 2 say "read" end\n'
              'ON 3 call edit {"path":"a.txt","start":2,"end":2,"new":"TWO"} end\n'
