@@ -80,8 +80,11 @@ static void weight(struct be *g, struct be_weight *w, uint32_t type, int64_t n_i
 static const struct {
     uint32_t type;
     const char *name;
-} types[] = {{GT_Q4_K, "Q4_K"}, {GT_Q5_K, "Q5_K"}, {GT_Q6_K, "Q6_K"},
-             {GT_Q8_0, "Q8_0"}, {GT_Q4_0, "Q4_0"}, {GT_F16, "F16"}};
+} types[] = {{GT_Q4_K, "Q4_K"},     {GT_Q5_K, "Q5_K"},       {GT_Q6_K, "Q6_K"},   {GT_Q8_0, "Q8_0"},
+             {GT_Q4_0, "Q4_0"},     {GT_F16, "F16"},         {GT_Q4_1, "Q4_1"},   {GT_Q5_0, "Q5_0"},
+             {GT_Q5_1, "Q5_1"},     {GT_Q3_K, "Q3_K"},       {GT_Q2_K, "Q2_K"},   {GT_IQ4_XS, "IQ4_XS"},
+             {GT_IQ4_NL, "IQ4_NL"}, {GT_MXFP4, "MXFP4"},     {GT_IQ3_S, "IQ3_S"}, {GT_IQ3_XXS, "IQ3_XXS"},
+             {GT_IQ2_S, "IQ2_S"},   {GT_IQ2_XXS, "IQ2_XXS"}, {GT_IQ1_S, "IQ1_S"}};
 
 /* Attention of prompts: T rows behind `depth` tokens; operations on keys that a row sees. */
 static void prompts(struct be *g)
