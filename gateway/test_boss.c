@@ -172,6 +172,16 @@ static void on_submit(struct boss *b, const struct vt_frame *f)
         accepted(b, q);
 }
 
+const char *boss_prompt(const struct boss *b, char *out, size_t size)
+{
+    static const char marks[] = "[]tTcCABCDE";
+    size_t n = 0;
+    for (size_t i = 0; i < b->n_seen && n + 1 < size; i++)
+        out[n++] = b->seen[i] < 256 ? (char)b->seen[i] : marks[b->seen[i] - 256];
+    out[n] = '\0';
+    return out;
+}
+
 static void done(struct boss *b, struct boss_request *q, unsigned reason)
 {
     vt_enc_begin(&b->enc, VT_F_DONE, q->id, b->link);

@@ -88,6 +88,8 @@ enum { BOSS_PATIENCE = 6 };
 int boss_exit(struct boss *b, int ms);
 void boss_stop(struct boss *b);
 struct boss_request *boss_last(struct boss *b);
+/* The prompt that came last: bytes as themselves, <|im_start|> as [, <|im_end|> as ], marks of a gap as letters from A on. */
+const char *boss_prompt(const struct boss *b, char *out, size_t size);
 
 /* ---- HTTP ---- */
 /* Zero it before the first call. */

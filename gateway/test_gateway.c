@@ -316,16 +316,6 @@ static void test_slots_and_metrics(void **state)
     boss_stop(&b);
 }
 
-/* The ids of the newest request: bytes as themselves, marks as letters from A on. */
-static const char *prompt_of(const struct boss *b, char *out, size_t size)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < b->n_seen && n + 1 < size; i++)
-        out[n++] = b->seen[i] < 256 ? (char)b->seen[i] : (char)('A' + (int)(b->seen[i] - 262));
-    out[n] = '\0';
-    return out;
-}
-
 static void test_infill(void **state)
 {
     struct boss b;
@@ -341,7 +331,7 @@ static void test_infill(void **state)
     assert_string_equal(json_string_value(json_object_get(v, "content")), b.answer);
     json_decref(v);
     reply_free(&r);
-    assert_string_equal(prompt_of(&b, text, sizeof text),
+    assert_string_equal(boss_prompt(&b, text, sizeof text),
                         "Af(B)<|fim_middle|>C"); /* a client's text is no mark */
     http_call(
         &b, &r, "POST", "/infill", NULL,
@@ -349,7 +339,7 @@ static void test_infill(void **state)
         "{\"filename\":\"a.c\",\"text\":\"int a;\"},{\"text\":\"int b;\"}]}");
     assert_int_equal(r.status, 200);
     reply_free(&r);
-    assert_string_equal(prompt_of(&b, text, sizeof text),
+    assert_string_equal(boss_prompt(&b, text, sizeof text),
                         "Drepository\nEa.c\nint a;Etmp\nint b;Ecurrent\nAf(BCy");
     /* Of what lies in front the last is kept, of what stands around the gap everything. */
     memset(text, 'z', 3000);
@@ -362,7 +352,7 @@ static void test_infill(void **state)
     assert_int_equal(r.status, 200);
     reply_free(&r);
     assert_int_equal(b.n_seen, 1024 - 10 - 1);
-    prompt_of(&b, text, sizeof text);
+    boss_prompt(&b, text, sizeof text);
     assert_string_equal(text + strlen(text) - 16, "zEcurrent\nAf(B)C");
     boss_stop(&b);
 }
@@ -392,7 +382,7 @@ static void test_infill_refusals(void **state)
     assert_non_null(strstr(r.body, "\"text\":\"mid\""));
     reply_free(&r);
     char text[64];
-    assert_string_equal(prompt_of(&b, text, sizeof text), "AaBbC");
+    assert_string_equal(boss_prompt(&b, text, sizeof text), "AaBbC");
     http_call(&b, &r, "POST", "/v1/completions", NULL, "{\"prompt\":[\"a\",\"b\"],\"suffix\":\"b\"}");
     assert_int_equal(r.status, 400);
     reply_free(&r);

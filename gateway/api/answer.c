@@ -122,7 +122,9 @@ static void answer_fail(struct answer *a, const struct api_err *e)
         json_t *err = api_error_json(e);
         json_object_set_new(err, "usage", answer_usage(a));
         buf_clear(&a->out);
-        sse_json(&a->out, NULL, err);
+        if (a->surface->named)
+            json_object_set_new(err, "type", json_string("error"));
+        sse_json(&a->out, a->surface->named ? "error" : NULL, err);
         json_decref(err);
         if (a->surface->terminator)
             sse_text(&a->out, a->surface->terminator);

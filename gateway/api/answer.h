@@ -51,6 +51,7 @@ struct surface {
     const char *prefix;              /* of the id: "chatcmpl-" */
     const char *object;              /* of a whole answer */
     const char *terminator;          /* last event of a stream, NULL when there is none */
+    bool named;                      /* events carry the type of their data as a name, errors, too */
     const char *prompt_field;        /* named in overflow errors */
     void (*begin)(struct answer *a); /* stream: headers are out */
     void (*progress)(struct choice *c, uint32_t done, uint32_t total);

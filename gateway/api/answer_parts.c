@@ -8,7 +8,7 @@
 void answer_event(struct answer *a, json_t *data)
 {
     if (data)
-        sse_json(&a->out, NULL, data);
+        sse_json(&a->out, a->surface->named ? json_string_value(json_object_get(data, "type")) : NULL, data);
     else
         a->out.failed = true;
     json_decref(data);

@@ -15,6 +15,8 @@ void api_slot_action(struct gateway *gw, struct http_req *r, const char *id);
 void api_chat(struct gateway *gw, struct http_req *r);
 void api_chat_count(struct gateway *gw,
                     struct http_req *r); /* how many tokens the prompt of a chat request has */
+void api_messages(struct gateway *gw, struct http_req *r);
+void api_messages_count(struct gateway *gw, struct http_req *r);
 void api_text(struct gateway *gw, struct http_req *r);
 void api_native(struct gateway *gw, struct http_req *r);
 void api_infill(struct gateway *gw, struct http_req *r);

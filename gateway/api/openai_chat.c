@@ -1,4 +1,5 @@
 /* POST /v1/chat/completions. */
+#include "openai_chat.h"
 #include "api.h"
 #include "chat_prompt.h"
 #include "frames.h"
@@ -236,7 +237,7 @@ static int make_prompt(struct draft *d, struct api_err *e)
     return 0;
 }
 
-static int draft(struct draft *d, struct api_err *e)
+int chat_draft(struct draft *d, struct api_err *e)
 {
     if (draft_params(d, e) || own_fields(d, e) || make_prompt(d, e))
         return -1;
@@ -249,10 +250,10 @@ static int draft(struct draft *d, struct api_err *e)
 
 void api_chat(struct gateway *gw, struct http_req *r)
 {
-    scribe_take(gw, r, draft, &surface);
+    scribe_take(gw, r, chat_draft, &surface);
 }
 
-static int draft_count(struct draft *d, struct api_err *e)
+int chat_draft_count(struct draft *d, struct api_err *e)
 {
     struct chat_prompt p;
     struct tok_ids ids = {0};
@@ -269,7 +270,7 @@ static int draft_count(struct draft *d, struct api_err *e)
 
 void api_chat_count(struct gateway *gw, struct http_req *r)
 {
-    scribe_take(gw, r, draft_count, NULL);
+    scribe_take(gw, r, chat_draft_count, NULL);
 }
 
 static int draft_template(struct draft *d, struct api_err *e)

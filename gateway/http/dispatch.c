@@ -57,7 +57,8 @@ static const struct route routes[] = {
     {"/v1/reranking", POST, LOCAL, api_unsupported, NULL},
     {"/v1/responses", POST, LOCAL, api_unsupported, NULL},
     {"/responses", POST, LOCAL, api_unsupported, NULL},
-    {"/v1/messages", POST, LOCAL, api_unsupported, NULL},
+    {"/v1/messages", POST, VOCAB, api_messages, NULL},
+    {"/v1/messages/count_tokens", POST, LOCAL | VOCAB, api_messages_count, NULL},
 };
 
 enum { N_ROUTES = sizeof routes / sizeof routes[0] };

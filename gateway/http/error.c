@@ -121,6 +121,16 @@ json_t *api_error_json(const struct api_err *e)
     return top;
 }
 
+/* Clients of the Messages API look for a type at the top, and for their own words when a prompt is too long. */
+static void as_message(json_t *o, const struct api_err *e)
+{
+    json_object_set_new(o, "type", json_string("error"));
+    if (e->n_ctx > 0)
+        json_object_set_new(json_object_get(o, "error"), "message",
+                            json_sprintf("prompt is too long: %lld tokens > %lld maximum; %s",
+                                         (long long)e->n_prompt, (long long)e->n_ctx, e->message));
+}
+
 void api_error_reply(struct http_req *r, const struct api_err *e)
 {
     if (e->status == 429 || e->status == 503) {
@@ -134,7 +144,10 @@ void api_error_reply(struct http_req *r, const struct api_err *e)
     }
     if (e->status == 401)
         http_set_header(r, "WWW-Authenticate", "Bearer");
-    api_reply_json(r, (unsigned)e->status, api_error_json(e));
+    json_t *o = api_error_json(e);
+    if (strncmp(http_path(r), "/v1/messages", 12) == 0)
+        as_message(o, e);
+    api_reply_json(r, (unsigned)e->status, o);
 }
 
 static void reply(struct http_req *r, unsigned status, char *text)
