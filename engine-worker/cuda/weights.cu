@@ -44,13 +44,15 @@ static size_t aligned(size_t n)
     return (n + 255) / 256 * 256;
 }
 
+/* Behind the last row there is room up to a multiple of 16 rows: few.cu reads whole lumps. */
 static size_t bytes_of(uint32_t type, int64_t n_in, int64_t n_out)
 {
     size_t plane[4], total = 0;
     if (!plane_bytes(type, n_in, n_out, plane))
         return 0;
     for (size_t bytes : plane)
-        total += aligned(bytes);
+        total +=
+            aligned(bytes) + (bytes + (size_t)n_out - 1) / (size_t)n_out * (size_t)((16 - n_out % 16) % 16);
     return total;
 }
 
