@@ -45,6 +45,7 @@ static size_t aligned(size_t n)
 }
 
 /* Behind the last row there is room up to a multiple of 16 rows: few.cu reads whole lumps. */
+/* Behind the last row there is room up to a multiple of 16 rows: few.cu reads whole lumps. */
 static size_t bytes_of(uint32_t type, int64_t n_in, int64_t n_out)
 {
     size_t plane[4], total = 0;
