@@ -78,6 +78,8 @@ static int one_option(struct vt_child_args *a, const char *name, char *value, st
         if (number(name, value, 64, &n, err) < 0)
             return -1;
         a->http_fds = (int)n;
+    } else if (strcmp(name, "--model-file") == 0) {
+        a->model_file = value;
     } else if (strcmp(name, "--set") == 0) {
         return set_key(cfg, value, err);
     } else {

@@ -1,7 +1,7 @@
 /* Child: what every child process of vitriold (engine, store, gateway, shield) shares: its arguments, the nonce, the
  * lifeline with HELLO, WELCOME, beats and orders, and the data links that LINK_OPEN mints. One sd-event loop, main thread.
  *
- * argv of a child:  PROGRAM --name engine0 --gen 7 --lifeline PATH [--http-fds N] [--set section.key=value]… [EXTRA]
+ * argv of a child:  PROGRAM --name engine0 --gen 7 --lifeline PATH [--http-fds N] [--model-file KEY] [--set section.key=value]… [EXTRA]
  * Descriptors: 0 /dev/null, 1 and 2 the log pipe, 3 the nonce pipe (16 bytes), 4… HTTP listening sockets (gateway only). */
 #ifndef VT_LINK_H
 #define VT_LINK_H
@@ -26,7 +26,8 @@ struct vt_child_args {
     const char *lifeline;
     uint32_t gen;
     int http_fds;
-    const char *extra; /* the one argument that is no option, or NULL; most programs refuse it */
+    const char *model_file; /* gguf_key of the model that was checked; NULL: none was */
+    const char *extra;      /* the one argument that is no option, or NULL; most programs refuse it */
     uint8_t nonce[VT_NONCE_LEN];
 };
 

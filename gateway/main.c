@@ -352,6 +352,9 @@ static int prepare(struct gateway *gw, const struct vt_child_args *a, struct vt_
                             : "external");
     } else {
         load_model(gw);
+        if (a->model_file && gw->model.tok && strcmp(a->model_file, gw->model.file) != 0)
+            return vt_fail(err, VT_E_BUSY, "%s is not the file any more that it was when this start began",
+                           gw->model.path);
     }
     if (gw->model.tmpl_error[0])
         vt_log(gw->log, VT_LOG_WARNING, "the model's chat template cannot be used: %s", gw->model.tmpl_error);

@@ -132,6 +132,7 @@ int model_load(struct model *m, const char *path, const char *alias, struct vt_e
         file_name(m->alias, sizeof m->alias, path);
     if (gguf_open(&g, path, true, err))
         return -1;
+    gguf_key(g, m->file);
     read_facts(m, g);
     int r = tok_load(&m->tok, g, err);
     gguf_close(g);

@@ -30,6 +30,7 @@ struct model {
         unsigned n;
     } think_ids, call_ids; /* control tokens that stand for marks of these */
     uint64_t n_ctx_train, n_embd, n_params, bytes;
+    char file[GGUF_KEY];  /* which file it was */
     int64_t created;      /* wall seconds of the start */
     size_t longest_token; /* bytes */
 };

@@ -63,6 +63,7 @@ void fix_init(struct fix *f, bool sim)
                                .txn_bytes = 64u << 20,
                                .hour_bytes = (uint64_t)1 << 40,
                                .day_bytes = (uint64_t)1 << 40,
+                               .retain_us = VT_SEC(30ull * 86400),
                                .clock = &f->clock,
                                .bare = sim,
                                .base = sim ? sim_vfs(f->sim) : NULL,

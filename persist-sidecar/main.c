@@ -123,11 +123,12 @@ static void put_setting(struct app *a, struct vt_enc *e, enum vt_config_key k)
 
 static void send_ready(struct app *a)
 {
-    static const enum vt_config_key keys[] = {
-        /* ascending by name, as maps are */
-        VT_CFG_PATHS_STATE_DIR,    VT_CFG_STORE_BALLAST_MIB,     VT_CFG_STORE_CK_IDLE_MS,
-        VT_CFG_STORE_CKPT_TXN_MIB, VT_CFG_STORE_MAX_MIB_PER_DAY, VT_CFG_STORE_MAX_MIB_PER_HOUR,
-        VT_CFG_STORE_MIN_FREE_MIB, VT_CFG_STORE_QUOTA_MIB,       VT_CFG_STORE_UNSAFE_FS};
+    static const enum vt_config_key keys[] = {/* ascending by name, as maps are */
+                                              VT_CFG_PATHS_STATE_DIR,       VT_CFG_STORE_BALLAST_MIB,
+                                              VT_CFG_STORE_CK_IDLE_MS,      VT_CFG_STORE_CKPT_TXN_MIB,
+                                              VT_CFG_STORE_MAX_MIB_PER_DAY, VT_CFG_STORE_MAX_MIB_PER_HOUR,
+                                              VT_CFG_STORE_MIN_FREE_MIB,    VT_CFG_STORE_QUOTA_MIB,
+                                              VT_CFG_STORE_RETAIN_DAYS,     VT_CFG_STORE_UNSAFE_FS};
     unsigned n = sizeof keys / sizeof *keys;
     struct vt_enc *e = vt_child_begin(a->child, VT_F_READY, 0);
     vt_enc_map(e, VT_READY_EFFECTIVE, n);
@@ -387,17 +388,19 @@ static void on_lifeline(void *arg, const struct vt_frame *f)
 static struct serve_opts options(struct app *a)
 {
     const struct vt_config *cfg = a->cfg;
-    return (struct serve_opts){.store = {.dir = a->dir,
-                                         .quota = mib(cfg, VT_CFG_STORE_QUOTA_MIB),
-                                         .min_free = mib(cfg, VT_CFG_STORE_MIN_FREE_MIB),
-                                         .txn_bytes = mib(cfg, VT_CFG_STORE_CKPT_TXN_MIB),
-                                         .hour_bytes = mib(cfg, VT_CFG_STORE_MAX_MIB_PER_HOUR),
-                                         .day_bytes = mib(cfg, VT_CFG_STORE_MAX_MIB_PER_DAY),
-                                         .ballast = mib(cfg, VT_CFG_STORE_BALLAST_MIB),
-                                         .unsafe_fs = vt_config_bool(cfg, VT_CFG_STORE_UNSAFE_FS),
-                                         .clock = &a->clock,
-                                         .log = a->log},
-                               .ck_idle_us = VT_MS(vt_config_int(cfg, VT_CFG_STORE_CK_IDLE_MS))};
+    return (struct serve_opts){
+        .store = {.dir = a->dir,
+                  .quota = mib(cfg, VT_CFG_STORE_QUOTA_MIB),
+                  .min_free = mib(cfg, VT_CFG_STORE_MIN_FREE_MIB),
+                  .txn_bytes = mib(cfg, VT_CFG_STORE_CKPT_TXN_MIB),
+                  .hour_bytes = mib(cfg, VT_CFG_STORE_MAX_MIB_PER_HOUR),
+                  .day_bytes = mib(cfg, VT_CFG_STORE_MAX_MIB_PER_DAY),
+                  .retain_us = VT_SEC(86400 * (uint64_t)vt_config_int(cfg, VT_CFG_STORE_RETAIN_DAYS)),
+                  .ballast = mib(cfg, VT_CFG_STORE_BALLAST_MIB),
+                  .unsafe_fs = vt_config_bool(cfg, VT_CFG_STORE_UNSAFE_FS),
+                  .clock = &a->clock,
+                  .log = a->log},
+        .ck_idle_us = VT_MS(vt_config_int(cfg, VT_CFG_STORE_CK_IDLE_MS))};
 }
 
 static void on_welcome(void *arg, const uint8_t instance[16])
@@ -454,6 +457,7 @@ static int open_by_hand(const char *dir, struct store **s, struct vt_err *err)
                            .txn_bytes = 64u << 20,
                            .hour_bytes = UINT64_MAX,
                            .day_bytes = UINT64_MAX,
+                           .retain_us = INT64_MAX,
                            .unsafe_fs = true,
                            .inspect = true,
                            .clock = &clock};

@@ -6,12 +6,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#define BATCH      64
-#define LOOSE_AGE  VT_SEC(3600)
-#define PREV_AGE   VT_SEC(7 * 86400)
-#define RICH_AGE   VT_SEC(86400)
-#define RETAIN_AGE VT_SEC(30ull * 86400)
-#define BAD_BYTES  ((int64_t)1 << 30)
+#define BATCH     64
+#define LOOSE_AGE VT_SEC(3600)
+#define PREV_AGE  VT_SEC(7 * 86400)
+#define RICH_AGE  VT_SEC(86400)
+#define BAD_BYTES ((int64_t)1 << 30)
 
 struct victim {
     int64_t id, bytes;
@@ -232,10 +231,12 @@ static int evict_one(struct store *s, const struct eviction *e, struct vt_err *e
 
 int store_collect(struct store *s, bool pressure, struct vt_err *err)
 {
-    static const struct eviction order[] = {
-        {ST_GC_MANIFEST, ST_COUNT, 0, false},         {ST_GC_RICH, ST_GC_UNRICH, RICH_AGE, false},
-        {ST_GC_PREV, ST_GC_UNPREV, PREV_AGE, false},  {ST_GC_NAMED, ST_GC_UNNAME, 0, true},
-        {ST_GC_CUR, ST_GC_UNHEAD, RETAIN_AGE, false},
+    const struct eviction order[] = {
+        {ST_GC_MANIFEST, ST_COUNT, 0, false},
+        {ST_GC_RICH, ST_GC_UNRICH, RICH_AGE, false},
+        {ST_GC_PREV, ST_GC_UNPREV, PREV_AGE, false},
+        {ST_GC_NAMED, ST_GC_UNNAME, 0, true},
+        {ST_GC_CUR, ST_GC_UNHEAD, s->o.retain_us, false},
     };
     struct vt_err local;
     if (err == NULL)

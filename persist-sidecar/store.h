@@ -38,6 +38,7 @@ enum store_event {
 struct store_opts {
     const char *dir; /* state directory; must exist or be creatable, 0700 */
     uint64_t quota, min_free, txn_bytes, hour_bytes, day_bytes, ballast; /* bytes */
+    uint64_t retain_us; /* idle for so long: heads may be given up for space */
     bool unsafe_fs;
     bool condemned; /* move whatever is there aside first: SQLite found damage in it */
     const struct vt_clock *clock;

@@ -271,6 +271,38 @@ static void free_space_is_given_back(void **state)
     fix_fini(&f);
 }
 
+/* Heads in the store once it has been short of space and nothing was saved for so many days. */
+static int64_t heads_after(unsigned days, unsigned retain_days)
+{
+    struct fix f;
+    struct vt_err err;
+    fix_init(&f, true);
+    f.o.retain_us = VT_SEC(86400ull * retain_days);
+    opened(&f);
+    struct talk t = talk_of(66, 640);
+    saved(&f, &t, NULL, NULL);
+    f.time.wall += VT_SEC(86400ull * days) + VT_SEC(1);
+    f.time.mono += VT_SEC(86400ull * days) + VT_SEC(1);
+    while (store_collect(f.s, false, &err) == 1)
+        ;
+    assert_int_equal(db_int(f.s, "SELECT count(*) FROM head", NULL), 1); /* there is room */
+    while (store_collect(f.s, true, &err) == 1)
+        ;
+    int64_t n = db_int(f.s, "SELECT count(*) FROM head", NULL);
+    assert_int_equal(db_int(f.s, "SELECT count(*) FROM block", NULL) > 0, n > 0);
+    assert_int_equal(fix_check(&f, true), 0);
+    fix_fini(&f);
+    return n;
+}
+
+static void retention_is_a_setting(void **state)
+{
+    assert_int_equal(heads_after(2, 3), 1);
+    assert_int_equal(heads_after(3, 3), 0);
+    assert_int_equal(heads_after(31, 400), 1);
+    assert_int_equal(heads_after(400, 400), 0);
+}
+
 /* The two-weekly pass over all blocks finds what nobody reads; the weekly check reads the rest. */
 static void upkeep_finds_damage(void **state)
 {
@@ -313,6 +345,7 @@ int main(void)
         cmocka_unit_test(damaged_trigger_is_noticed), cmocka_unit_test(unclean_stop_is_verified),
         cmocka_unit_test(quota_evicts_in_order),      cmocka_unit_test(min_free_is_kept),
         cmocka_unit_test(free_space_is_given_back),   cmocka_unit_test(upkeep_finds_damage),
+        cmocka_unit_test(retention_is_a_setting),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -85,14 +85,37 @@ uint64_t child_payload_identity(const struct sup *s)
 }
 
 #define PAYLOAD_POLL_US VT_MS(200)
+#define LEAVE_MS        2000u
+#define REASON_BOUNCE   3 /* of ORDER */
+
+/* Gateway and engine read one file: who still has another one open at that path leaves before the next one starts. */
+static bool same_file(struct child *c, uint64_t *at)
+{
+    struct sup *s = c->sup;
+    struct child *other = sup_role(s, c->role == ROLE_ENGINE ? ROLE_GATEWAY : ROLE_ENGINE);
+    payload_file(s->model, c->launch.model_file);
+    if (other == NULL || other->pid == 0 || c->launch.model_file[0] == '\0' ||
+        other->launch.model_file[0] == '\0' || strcmp(c->launch.model_file, other->launch.model_file) == 0)
+        return true;
+    if (other->state == VT_CHILD_READY && other->op == 0) {
+        event_text(s, EVENT_NOTE, other, VT_LOG_WARNING,
+                   "%s is another file than %s has read: it starts anew", s->model, other->name);
+        child_leave(other, LEAVE_MS, true, REASON_BOUNCE);
+    }
+    *at = sup_now(s) + PAYLOAD_POLL_US;
+    return false;
+}
 
 /* 1: not yet known, since its model is still being read, or its GPU; *at: when to ask again. */
 static int gate(struct child *c, uint64_t *at, struct vt_err *err)
 {
+    struct sup *s = c->sup;
     *at = 0;
+    bool reads = (c->role == ROLE_ENGINE || c->role == ROLE_GATEWAY) && !sup_external(s->cfg);
+    if (reads && !same_file(c, at))
+        return 1;
     if (c->role != ROLE_ENGINE)
         return 0;
-    struct sup *s = c->sup;
     enum payload_state p = PAYLOAD_BAD;
     if (!s->force_shape && profiles_may_launch(s, s->cfg, err) < 0)
         return -1;

@@ -168,6 +168,10 @@ char **launch_argv(struct child *c)
         push_f(&a, "--http-fds");
         push_f(&a, "%d", c->sup->http.n);
     }
+    if (l->model_file[0] != '\0') {
+        push_f(&a, "--model-file");
+        push_f(&a, "%s", l->model_file);
+    }
     for (int k = 0; k < VT_CFG_COUNT; k++) {
         char buf[4096];
         if (!concerns(c, (enum vt_config_key)k))

@@ -23,6 +23,7 @@ struct launch {
     uint64_t window, slots, pool_tokens, modalities, kv_bytes_per_token;
     struct shape_depth depth; /* as this shape was measured; tokens 0: never */
     char env[5], args[5];
+    char model_file[13]; /* gguf_key of the model that its gate saw; "": none */
     char fp[FINGERPRINT_FP];
     char line[FINGERPRINT_LINE];
     char diff[1024], bdiff[1024]; /* against the launch before, and the blessed record */

@@ -183,6 +183,15 @@ int payload_of(const struct sup *s, char out[13], uint64_t *bytes, struct vt_err
     return 0;
 }
 
+void payload_file(const char *path, char out[13])
+{
+    struct gguf_file *f;
+    out[0] = '\0';
+    if (gguf_open(&f, path, true, NULL) == 0)
+        gguf_key(f, out);
+    gguf_close(f);
+}
+
 int payload_identity(const char *path, char out[13], uint64_t *bytes, struct vt_err *err)
 {
     struct gguf_file *f;

@@ -19,7 +19,9 @@ enum payload_state payload_check(struct sup *s, const struct vt_config *cfg, con
                                  struct vt_err *err);
 /* Identity of its bytes without reading them: 12 hex digits of the hash of its metadata and index. */
 int payload_identity(const char *path, char out[13], uint64_t *bytes, struct vt_err *err);
-/* The same of what runs; an external engine's is "external". */
+/* Which file is at path now, and its state (gguf_key); "" when it cannot be opened. */
+void payload_file(const char *path, char out[13]);
+/* payload_identity of what runs; an external engine's is "external". */
 int payload_of(const struct sup *s, char out[13], uint64_t *bytes, struct vt_err *err);
 void payload_close(struct sup *s);
 

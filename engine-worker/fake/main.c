@@ -1,5 +1,5 @@
 /* The engine with a fault: KIND-at=N=FILE as its argument, KIND being lost, full or spin: in the N-th step, and only when FILE is there,
- * which is removed, so that the next generation is well. */
+ * which is removed, so that the next generation is well. Or swap=FILE=MODEL: FILE takes the model's place before it is opened. */
 #include "engine.h"
 #include "fault.h"
 #include "worker.h"
@@ -34,6 +34,11 @@ static int extra(const char *text, struct worker_faults *out, struct vt_err *err
 {
     static const char *const kinds[] = {[FAULT_LOST] = "lost", [FAULT_FULL] = "full", [FAULT_SPIN] = "spin"};
     struct plan *p = the_plan();
+    char to[256];
+    if (sscanf(text, "swap=%255[^=]=%255s", p->file, to) == 2) {
+        (void)!rename(p->file, to);
+        return 0;
+    }
     for (int k = FAULT_LOST; k <= FAULT_SPIN; k++) {
         size_t n = strlen(kinds[k]);
         char format[] = "-at=%lu=%255s";
@@ -42,7 +47,8 @@ static int extra(const char *text, struct worker_faults *out, struct vt_err *err
             return 0;
         }
     }
-    return vt_fail(err, VT_E_USAGE, "%s: lost-at=N=FILE, full-at=N=FILE or spin-at=N=FILE", text);
+    return vt_fail(err, VT_E_USAGE, "%s: lost-at=N=FILE, full-at=N=FILE, spin-at=N=FILE or swap=FILE=MODEL",
+                   text);
 }
 
 int main(int argc, char **argv)

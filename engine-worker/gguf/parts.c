@@ -192,6 +192,26 @@ void gguf_index_sha256(const struct gguf_file *f, uint8_t out[32])
     vt_sha256_free(h);
 }
 
+void gguf_key(const struct gguf_file *f, char out[GGUF_KEY])
+{
+    uint8_t sum[VT_SHA256_LEN];
+    char hex[2 * VT_SHA256_LEN + 1];
+    struct vt_sha256 *h = vt_sha256_new();
+    if (h == NULL)
+        abort();
+    for (uint32_t i = 0; i < f->n_parts; i++) {
+        struct stat st = {0};
+        fstat(f->parts[i].fd, &st);
+        const uint64_t is[] = {st.st_dev, st.st_ino, (uint64_t)st.st_size, (uint64_t)st.st_mtim.tv_sec,
+                               (uint64_t)st.st_mtim.tv_nsec};
+        vt_sha256_add(h, is, sizeof is);
+    }
+    vt_sha256_end(h, sum);
+    vt_sha256_free(h);
+    vt_hex(sum, sizeof sum, hex);
+    snprintf(out, GGUF_KEY, "%.12s", hex);
+}
+
 int gguf_stat_ok(const struct gguf_file *f, struct vt_err *err)
 {
     for (uint32_t i = 0; i < f->n_parts; i++) {

@@ -81,8 +81,13 @@ static int make_constraints(struct eng *e, struct vt_err *err)
 
 static int load_model(struct eng *e, const struct eng_config *c, struct vt_err *err)
 {
+    char key[GGUF_KEY];
     if (gguf_open(&e->file, c->model_path, false, err) < 0)
         return -1;
+    gguf_key(e->file, key);
+    if (c->model_file && strcmp(c->model_file, key) != 0)
+        return vt_fail(err, VT_E_BUSY, "%s is not the file any more that was checked before this start",
+                       c->model_path);
     if (model_load(&e->model, e->file, c->model_path, err) < 0 || tok_load(&e->tok, e->file, err) < 0)
         return vt_fail_prefix(err, "%s", c->model_path);
     if (tok_n_vocab(e->tok) > (uint32_t)e->model->n_vocab)

@@ -168,6 +168,8 @@ struct keep;
 
 struct eng_config {
     const char *model_path;
+    const char
+        *model_file; /* gguf_key of the file that is meant; another one at the path is refused. NULL: any */
     uint32_t slots, ctx_tokens, ubatch;
     int threads;
     uint64_t reserve;   /* bytes that stay free on a GPU */

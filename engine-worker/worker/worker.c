@@ -359,6 +359,7 @@ static int start_load(struct worker *w, struct vt_err *err)
     struct compute_opts o = {
         .ops = w->ops,
         .cfg = {.model_path = vt_config_str(w->cfg, VT_CFG_MODEL_PATH),
+                .model_file = w->args.model_file,
                 .slots = (uint32_t)vt_config_int(w->cfg, VT_CFG_ENGINE_SLOTS),
                 .ctx_tokens = (uint32_t)vt_config_int(w->cfg, VT_CFG_ENGINE_CTX_TOKENS),
                 .ubatch = (uint32_t)vt_config_int(w->cfg, VT_CFG_ENGINE_UBATCH_TOKENS),

@@ -1,6 +1,10 @@
 """The whole appliance stops and starts again: what was saved is there."""
+import os
+import shutil
+
+from harness.appliance import MODEL, TOP, Appliance, program
 from harness.stream import post
-from harness.text import prose
+from harness.text import prose, short
 
 SETS = {'engine.ctx_tokens': 2048, 'engine.slots': 4}
 
@@ -33,10 +37,25 @@ def test_warm_after_power_is_pulled(make):
     assert r['content'] == f['content'] and r['timings']['cache_n'] >= r['tokens_evaluated'] - 256
 
 
+def test_the_file_that_is_used_is_the_one_that_was_checked(tmp_path):
+    """Between the gate and the engine another file takes the path: not that one is loaded, but what the next gate has seen; and the
+    gateway, which has read the old one, starts anew beside it."""
+    path, other = str(tmp_path / 'm.gguf'), str(tmp_path / 'other.gguf')
+    shutil.copy(MODEL, path)
+    shutil.copy(os.path.join(TOP, 'models', 'lapis-hybrid-q8_0.gguf'), other)
+    sets = dict(SETS, **{'engine.program': program('vitriol-engine-fake'), 'engine.device': 'cpu',
+                         'engine.args': 'swap=%s=%s' % (other, path), 'supervisor.backoff_max_ms': 100})
+    with Appliance(model=path, sets=sets) as a:
+        assert 'm.gguf is not the file any more that was checked before this start' in a.log_text()
+        assert 'm.gguf is another file than gateway has read: it starts anew' in a.log_text()
+        gens = {c['name']: c['gen'] for c in a.ctl_json('status')['children']}
+        assert gens['engine0'] == 2 and gens['gateway'] == 2, gens
+        assert ' bytes=%d ' % os.path.getsize(path) in a.ctl('fingerprint')[1] and not os.path.exists(other)
+        assert a.text(short(1), 8)
+
+
 def test_state_is_not_taken_over_by_another_model(make):
     """The checkpoint of one file is not found by another; the text is that model's own."""
-    import os
-    from harness.appliance import TOP
     a = make(sets=SETS)
     p = prose(4000, 50000)
     cached(a, p)
