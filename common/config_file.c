@@ -242,22 +242,45 @@ static bool matches(const char *pattern, size_t n, const char *key)
     return strlen(key) == n && strncmp(pattern, key, n) == 0;
 }
 
-static bool matches_any_key(const char *pattern, size_t n)
+static bool matches_before(const char *list, const char *end, const char *key)
 {
-    for (int k = 0; k < VT_CFG_COUNT; k++) {
-        if (matches(pattern, n, vt_config_name((enum vt_config_key)k)))
+    while (list < end) {
+        size_t n = strcspn(list, ", ");
+        if (matches(list, n, key))
             return true;
+        list += n + strspn(list + n, ", ");
     }
     return false;
+}
+
+/* A pattern of the list that says nothing is a mistake in it: that no key is meant, or none that those before do not mean. */
+static int check_pattern(const char *list, const char *pattern, size_t n, const char *origin,
+                         struct vt_err *err)
+{
+    bool any = false;
+    for (int k = 0; k < VT_CFG_COUNT; k++) {
+        const char *key = vt_config_name((enum vt_config_key)k);
+        if (!matches(pattern, n, key))
+            continue;
+        any = true;
+        if (!matches_before(list, pattern, key))
+            return 0;
+    }
+    return any ? vt_fail(err, VT_E_CONFIG,
+                         "%s: profile.locked: all that %.*s matches is matched before it; leave it out",
+                         origin, (int)n, pattern)
+               : vt_fail(err, VT_E_CONFIG, "%s: profile.locked: no key matches %.*s", origin, (int)n,
+                         pattern);
 }
 
 static int keep_locked(const struct vt_config *c, struct vt_err *err)
 {
     const char *origin = vt_config_origin(c, VT_CFG_PROFILE_LOCKED);
-    for (const char *p = vt_config_str(c, VT_CFG_PROFILE_LOCKED); *p != '\0';) {
+    const char *list = vt_config_str(c, VT_CFG_PROFILE_LOCKED);
+    for (const char *p = list; *p != '\0';) {
         size_t n = strcspn(p, ", ");
-        if (n > 0 && !matches_any_key(p, n))
-            return vt_fail(err, VT_E_CONFIG, "%s: profile.locked: no key matches %.*s", origin, (int)n, p);
+        if (n > 0 && check_pattern(list, p, n, origin, err) < 0)
+            return -1;
         for (int k = 0; n > 0 && k < VT_CFG_COUNT; k++) {
             enum vt_config_key key = (enum vt_config_key)k;
             enum vt_config_layer layer = vt_config_layer_of(c, key);

@@ -287,16 +287,36 @@ static void test_locked(void **state)
         }
         vt_config_free(c);
     }
-    f = fopen(path, "w");
-    fputs("[profile]\nlocked = engine.slotz\n", f);
-    fclose(f);
-    struct vt_config *c = vt_config_new();
-    struct vt_err e;
-    set(c, VT_L_SITE, "profile.name", "fast", &e);
-    set(c, VT_L_SITE, "paths.profiles_dir", dir, &e);
-    assert_int_equal(vt_config_profile(c, NULL, NULL, &e), -1);
-    has(&e, "no key matches engine.slotz");
-    vt_config_free(c);
+    unlink(path);
+    rmdir(dir);
+}
+
+/* A pattern that matches nothing is an error, and so is one behind another that matches all of it. */
+static void test_patterns(void **state)
+{
+    static const char *const lists[][2] = {{"engine.slotz", "no key matches engine.slotz"},
+                                           {"engine.s*, modle.*", "no key matches modle.*"},
+                                           {"engine.*, engine.slots", "all that engine.slots matches"},
+                                           {"engine.*, model.path, engine.s*", "all that engine.s* matches"},
+                                           {"model.path model.path", "all that model.path matches"},
+                                           {"engine.slots, engine.*", NULL},
+                                           {"engine.s*, model.path", NULL}};
+    char dir[] = "/tmp/vtcfg-XXXXXX", path[64];
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/fast.conf", dir);
+    for (size_t i = 0; i < sizeof lists / sizeof lists[0]; i++) {
+        struct vt_config *c = vt_config_new();
+        struct vt_err e;
+        FILE *f = fopen(path, "w");
+        fprintf(f, "[profile]\nlocked = %s\n", lists[i][0]);
+        fclose(f);
+        set(c, VT_L_SITE, "profile.name", "fast", &e);
+        set(c, VT_L_SITE, "paths.profiles_dir", dir, &e);
+        assert_int_equal(vt_config_profile(c, NULL, NULL, &e), lists[i][1] != NULL ? -1 : 0);
+        if (lists[i][1] != NULL)
+            has(&e, lists[i][1]);
+        vt_config_free(c);
+    }
     unlink(path);
     rmdir(dir);
 }
@@ -346,6 +366,7 @@ int main(void)
         cmocka_unit_test(test_rules),
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_locked),
+        cmocka_unit_test(test_patterns),
         cmocka_unit_test(test_suggest),
         cmocka_unit_test(test_reference),
     };

@@ -199,9 +199,11 @@ int payload_identity(const char *path, char out[13], uint64_t *bytes, struct vt_
     char hex[65];
     if (gguf_open(&f, path, false, err) < 0)
         return -1;
-    gguf_index_sha256(f, sum);
+    int rc = gguf_index_sha256(f, sum);
     *bytes = gguf_total_bytes(f);
     gguf_close(f);
+    if (rc < 0)
+        return vt_fail(err, VT_E_NOMEM, "out of memory");
     vt_hex(sum, sizeof sum, hex);
     snprintf(out, 13, "%.12s", hex);
     return 0;

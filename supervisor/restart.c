@@ -59,11 +59,13 @@ enum restart_verdict restart_failed(struct restart *r, const struct restart_poli
 {
     bool counts = remember(r, c, life, now);
     r->streak = life == LIFE_SERVED ? 0 : r->streak + 1;
+    r->open = r->open && life != LIFE_SERVED;
     *delay_us = 0;
     if (exit_class_final(c))
         return RESTART_FINAL;
     bool patient = !counts || (life == LIFE_SERVED && !p->breaker);
-    if (patient || !crash_loop(r, now)) {
+    bool tried = r->open && p->breaker; /* half open: the one start that was allowed has failed */
+    if (!tried && (patient || !crash_loop(r, now))) {
         *delay_us = jitter(backoff(r, p, c), random);
         return RESTART_WAIT;
     }

@@ -161,6 +161,28 @@ static void test_breaker(void **state)
     assert_int_equal(d, VT_SEC(60));
 }
 
+/* Half open means one start: when it fails, the next wait is twice as long; when it serves, the breaker is closed again. */
+static void test_half_open(void **state)
+{
+    struct restart r = {0};
+    uint64_t now = VT_SEC(10000), d;
+    enum restart_verdict v = RESTART_WAIT;
+    for (int i = 0; i < 5; i++, now += VT_SEC(10))
+        v = restart_failed(&r, &engine_policy, CLASS_SIGNAL, LIFE_STARTED, now, 0, &d);
+    assert_int_equal(v, RESTART_OPEN);
+    for (unsigned i = 1; i < 5; i++) {
+        now += d;
+        assert_int_equal(
+            restart_failed(&r, &engine_policy, CLASS_HUNG, i % 2 ? LIFE_STARTED : LIFE_READY, now, 0, &d),
+            RESTART_OPEN);
+        assert_int_equal(d, VT_SEC(900u << (i < 3 ? i : 3)));
+    }
+    now += d + VT_SEC(60);
+    assert_int_equal(restart_failed(&r, &engine_policy, CLASS_SIGNAL, LIFE_SERVED, now, 0, &d), RESTART_WAIT);
+    assert_int_equal(restart_failed(&r, &engine_policy, CLASS_SIGNAL, LIFE_STARTED, now + d, 0, &d),
+                     RESTART_WAIT);
+}
+
 /* What served is back soon, however often it is killed; what it was before does not matter then. */
 static void test_served(void **state)
 {
@@ -423,19 +445,13 @@ static void test_canary(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_states),
-        cmocka_unit_test(test_exit_classes),
-        cmocka_unit_test(test_backoff),
-        cmocka_unit_test(test_breaker),
-        cmocka_unit_test(test_served),
-        cmocka_unit_test(test_heartbeat_only),
-        cmocka_unit_test(test_slow_prefill),
-        cmocka_unit_test(test_loads),
-        cmocka_unit_test(test_hello_timeout),
-        cmocka_unit_test(test_silence),
-        cmocka_unit_test(test_stopped_and_continued),
-        cmocka_unit_test(test_late_loop),
-        cmocka_unit_test(test_waiting_for_credit),
+        cmocka_unit_test(test_states),         cmocka_unit_test(test_exit_classes),
+        cmocka_unit_test(test_backoff),        cmocka_unit_test(test_half_open),
+        cmocka_unit_test(test_breaker),        cmocka_unit_test(test_served),
+        cmocka_unit_test(test_heartbeat_only), cmocka_unit_test(test_slow_prefill),
+        cmocka_unit_test(test_loads),          cmocka_unit_test(test_hello_timeout),
+        cmocka_unit_test(test_silence),        cmocka_unit_test(test_stopped_and_continued),
+        cmocka_unit_test(test_late_loop),      cmocka_unit_test(test_waiting_for_credit),
         cmocka_unit_test(test_canary),
     };
     return cmocka_run_group_tests_name("policy", tests, NULL, NULL);

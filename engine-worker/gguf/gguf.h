@@ -119,9 +119,10 @@ const char *ggml_type_name(uint32_t type); /* "Q4_K"; "unknown type" for others 
 void gguf_print(const struct gguf_file *f, FILE *out, bool all_values);
 uint64_t gguf_total_bytes(const struct gguf_file *f); /* of all parts */
 int gguf_n_parts(const struct gguf_file *f);
-/* SHA-256 over the metadata and tensor index of all parts: the cheap payload identity used in layouts. */
-void gguf_index_sha256(const struct gguf_file *f, uint8_t out[32]);
-/* Which files these are, and their state: 12 hex digits of device, inode, size and time of change of all parts, as they are open. */
+/* SHA-256 over the metadata and tensor index of all parts: the cheap payload identity used in layouts. -1: no memory. */
+int gguf_index_sha256(const struct gguf_file *f, uint8_t out[32]);
+/* Which files these are, and their state: 12 hex digits of device, inode, size and time of change of all parts, as they are open.
+ * "": no memory. */
 #define GGUF_KEY 13
 void gguf_key(const struct gguf_file *f, char out[GGUF_KEY]);
 /* 0 when every part still has its size on disk. */

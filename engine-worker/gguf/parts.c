@@ -178,11 +178,11 @@ int gguf_n_parts(const struct gguf_file *f)
     return (int)f->n_parts;
 }
 
-void gguf_index_sha256(const struct gguf_file *f, uint8_t out[32])
+int gguf_index_sha256(const struct gguf_file *f, uint8_t out[32])
 {
     struct vt_sha256 *h = vt_sha256_new();
     if (h == NULL)
-        abort(); /* a few hundred bytes: nothing would go on without them */
+        return -1;
     for (uint32_t i = 0; i < f->n_parts; i++) {
         const struct gguf_part *p = &f->parts[i];
         vt_sha256_add(h, p->map, p->head_end);
@@ -190,6 +190,7 @@ void gguf_index_sha256(const struct gguf_file *f, uint8_t out[32])
     }
     vt_sha256_end(h, out);
     vt_sha256_free(h);
+    return 0;
 }
 
 void gguf_key(const struct gguf_file *f, char out[GGUF_KEY])
@@ -197,8 +198,9 @@ void gguf_key(const struct gguf_file *f, char out[GGUF_KEY])
     uint8_t sum[VT_SHA256_LEN];
     char hex[2 * VT_SHA256_LEN + 1];
     struct vt_sha256 *h = vt_sha256_new();
+    out[0] = '\0';
     if (h == NULL)
-        abort();
+        return;
     for (uint32_t i = 0; i < f->n_parts; i++) {
         struct stat st = {0};
         fstat(f->parts[i].fd, &st);

@@ -81,7 +81,10 @@ int layout_describe(const struct eng *e, uint8_t **out, size_t *len, uint8_t fp[
     struct vt_sha256 *h = vt_sha256_new();
     if (!h)
         return vt_fail(err, VT_E_NOMEM, "out of memory for a hash");
-    gguf_index_sha256(e->file, index);
+    if (gguf_index_sha256(e->file, index) < 0) {
+        vt_sha256_free(h);
+        return vt_fail(err, VT_E_NOMEM, "out of memory for a hash");
+    }
     sample_payload(e->file, h, sample);
     attention_digest(m, h, attention);
     vt_sha256_add(h, index, sizeof index);
