@@ -119,13 +119,11 @@ static void answer_fail(struct answer *a, const struct api_err *e)
     bool early = e->status == 400 || e->status == 429;
     a->gw->stats.ended[early && !a->begun ? END_REJECTED : END_ERROR]++;
     if (a->begun) {
-        json_t *err = api_error_json(e);
-        json_object_set_new(err, "usage", answer_usage(a));
         buf_clear(&a->out);
-        if (a->surface->named)
-            json_object_set_new(err, "type", json_string("error"));
-        sse_json(&a->out, a->surface->named ? "error" : NULL, err);
-        json_decref(err);
+        if (a->surface->fail)
+            a->surface->fail(a, e);
+        else
+            answer_failure_event(a, e);
         if (a->surface->terminator)
             sse_text(&a->out, a->surface->terminator);
         flush(a);

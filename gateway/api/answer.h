@@ -58,6 +58,8 @@ struct surface {
     void (*delta)(struct choice *c);  /* stream: the choice has something new */
     void (*finish)(struct choice *c); /* stream: the choice is over */
     void (*end)(struct answer *a);    /* stream: before the terminator; else: makes the whole reply */
+    void (*fail)(struct answer *a,
+                 const struct api_err *e); /* stream: the event that tells it; NULL: the usual */
 };
 
 struct answer_opts {
@@ -106,6 +108,7 @@ void answers_ping(struct gateway *gw);
 
 /* For surfaces. */
 void answer_event(struct answer *a, json_t *data); /* steals data; one event on the stream */
+void answer_failure_event(struct answer *a, const struct api_err *e);
 json_t *answer_usage(const struct answer *a);
 json_t *choice_timings(const struct choice *c);
 /* {"token","logprob","bytes","id","top_logprobs"} of ids from..to, as an array; with probs "prob" and "top_probs" in 0..1

@@ -14,6 +14,16 @@ void answer_event(struct answer *a, json_t *data)
     json_decref(data);
 }
 
+void answer_failure_event(struct answer *a, const struct api_err *e)
+{
+    json_t *err = api_error_json(e);
+    json_object_set_new(err, "usage", answer_usage(a));
+    if (a->surface->named)
+        json_object_set_new(err, "type", json_string("error"));
+    sse_json(&a->out, a->surface->named ? "error" : NULL, err);
+    json_decref(err);
+}
+
 json_t *answer_usage(const struct answer *a)
 {
     int64_t prompt = 0, completion = 0, cached = 0, reasoning = 0;

@@ -17,6 +17,8 @@ void api_chat_count(struct gateway *gw,
                     struct http_req *r); /* how many tokens the prompt of a chat request has */
 void api_messages(struct gateway *gw, struct http_req *r);
 void api_messages_count(struct gateway *gw, struct http_req *r);
+void api_responses(struct gateway *gw, struct http_req *r);
+void api_responses_count(struct gateway *gw, struct http_req *r);
 void api_text(struct gateway *gw, struct http_req *r);
 void api_native(struct gateway *gw, struct http_req *r);
 void api_infill(struct gateway *gw, struct http_req *r);

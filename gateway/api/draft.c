@@ -18,6 +18,20 @@ static int tokenize(void *arg, const char *text, size_t n, uint32_t **ids, size_
     return 0;
 }
 
+int draft_converted(struct draft *d, json_t *(*convert)(const json_t *body, struct api_err *e), draft_fn as,
+                    struct api_err *e)
+{
+    const json_t *given = d->body;
+    json_t *body = convert(given, e);
+    if (!body)
+        return -1;
+    d->body = body;
+    int r = as(d, e);
+    d->body = given;
+    json_decref(body);
+    return r;
+}
+
 int draft_params(struct draft *d, struct api_err *e)
 {
     const struct params_env env = {.n_vocab = tok_n_vocab(d->model->tok),

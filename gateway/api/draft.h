@@ -23,6 +23,9 @@ struct draft {
 /* Fills the draft or says why not. Any thread. */
 typedef int (*draft_fn)(struct draft *d, struct api_err *e);
 
+/* A body in another form: converted for `as`, and given back as it was. */
+int draft_converted(struct draft *d, json_t *(*convert)(const json_t *body, struct api_err *e), draft_fn as,
+                    struct api_err *e);
 /* params_parse with the model's vocabulary and the slots. */
 int draft_params(struct draft *d, struct api_err *e);
 /* A text that cannot fit even if every token were the longest one is refused; without looking at it when it is long. */

@@ -176,22 +176,9 @@ static const struct surface surface = {
 
 /* ---- the request ---- */
 
-static int as_chat(struct draft *d, int (*chat)(struct draft *d, struct api_err *e), struct api_err *e)
-{
-    const json_t *given = d->body;
-    json_t *body = messages_body(given, e);
-    if (!body)
-        return -1;
-    d->body = body;
-    int r = chat(d, e);
-    d->body = given;
-    json_decref(body);
-    return r;
-}
-
 static int draft(struct draft *d, struct api_err *e)
 {
-    if (as_chat(d, chat_draft, e))
+    if (draft_converted(d, messages_body, chat_draft, e))
         return -1;
     d->o.extra = json_pack("{s:i, s:i}", "open", NONE, "index", 0);
     return d->o.extra ? 0 : api_fail(e, 500, NULL, "out of memory");
@@ -204,7 +191,7 @@ void api_messages(struct gateway *gw, struct http_req *r)
 
 static int draft_count(struct draft *d, struct api_err *e)
 {
-    if (as_chat(d, chat_draft_count, e))
+    if (draft_converted(d, messages_body, chat_draft_count, e))
         return -1;
     json_object_del(d->reply, "object");
     return 0;

@@ -55,8 +55,9 @@ static const struct route routes[] = {
     {"/reranking", POST, LOCAL, api_unsupported, NULL},
     {"/v1/rerank", POST, LOCAL, api_unsupported, NULL},
     {"/v1/reranking", POST, LOCAL, api_unsupported, NULL},
-    {"/v1/responses", POST, LOCAL, api_unsupported, NULL},
-    {"/responses", POST, LOCAL, api_unsupported, NULL},
+    {"/v1/responses", POST, VOCAB, api_responses, NULL},
+    {"/responses", POST, VOCAB, api_responses, NULL},
+    {"/v1/responses/input_tokens", POST, LOCAL | VOCAB, api_responses_count, NULL},
     {"/v1/messages", POST, VOCAB, api_messages, NULL},
     {"/v1/messages/count_tokens", POST, LOCAL | VOCAB, api_messages_count, NULL},
 };
