@@ -14,6 +14,7 @@ import argparse
 import collections
 import os
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -34,6 +35,17 @@ LENGTHS = (20, 120, 400)
 SETS = {'engine.slots': 4, 'engine.ctx_tokens': 2048, 'engine.hang_budget_s': 4, 'engine.drain_s': 5, 'gateway.resume_attempts': 1000,
         'gateway.resume_max_age_s': 600, 'store.quota_mib': 4096, 'memory.enter_ms': 500, 'memory.leave_ms': 1000}
 MEMORY_MIB = 1500
+
+
+def descriptors(pid):
+    """How many of each kind the process has."""
+    kinds = collections.Counter()
+    for fd in os.listdir('/proc/%d/fd' % pid):
+        try:
+            kinds[re.sub(r':\[\d+\]$', '', os.readlink('/proc/%d/fd/%s' % (pid, fd)))] += 1
+        except OSError:
+            pass  # closed meanwhile
+    return kinds
 
 
 class Run:
@@ -226,20 +238,27 @@ class Run:
             try:
                 with open('/proc/%d/status' % pid) as f:
                     kb = next(int(ln.split()[1]) for ln in f if ln.startswith('VmRSS'))
-                row = (time.monotonic(), kb, len(os.listdir('/proc/%d/fd' % pid)))
+                row = (time.monotonic(), kb, descriptors(pid))
             except (OSError, StopIteration, ValueError):
                 continue
             self.rss.setdefault((name, pid), []).append(row)
 
     def growth(self, name):
-        """Of the one of that name that lived longest, from its 30th second on: seconds, KiB, descriptors, KiB at the end; and
-        how many samples of how many processes were taken."""
+        """Of the one of that name that lived longest, from its 30th second on: seconds, KiB, what descriptors it gained, KiB
+        at the end; and how many samples of how many processes were taken. Descriptors: the most of the last third against
+        the most of the first, since a child that is just being replaced has none."""
         spans, lives = [], [rows for (n, _), rows in self.rss.items() if n == name]
         for rows in lives:
             late = [x for x in rows if x[0] - rows[0][0] >= 30]
-            if len(late) >= 2:
-                spans.append((late[-1][0] - late[0][0], late[-1][1] - late[0][1], late[-1][2] - late[0][2], late[-1][1]))
-        return max(spans, default=(0, 0, 0, 0)) + (sum(map(len, lives)), len(lives))
+            if len(late) < 2:
+                continue
+            third = (len(late) + 2) // 3
+            most = [max((x[2] for x in part), key=lambda c: c.total()) for part in (late[:third], late[-third:])]
+            gained = collections.Counter(most[1])
+            gained.subtract(most[0])
+            spans.append((late[-1][0] - late[0][0], late[-1][1] - late[0][1], gained, late[-1][1]))
+        longest = max(spans, key=lambda x: x[0], default=(0, 0, collections.Counter(), 0))
+        return longest + (sum(map(len, lives)), len(lives))
 
     def go(self):
         a, opt = self.app, self.opt
@@ -304,11 +323,13 @@ def main():
         run.close()
     print('seed %d, %.0f s, %s' % (opt.seed, seconds, run.summary()))
     for name in ('vitriold', 'gateway', 'store', 'engine0'):
-        span, kib, fds, end, samples, lives = run.growth(name)
-        print('%s over %.0f s of one life: %+d KiB to %d, %+d descriptors (%d samples of %d processes)' % (
-            name, span, kib, end, fds, samples, lives))
+        span, kib, gained, end, samples, lives = run.growth(name)
+        kinds = ''.join(', %s %+d' % (k, n) for k, n in sorted(gained.items()) if n)
+        print('%s over %.0f s of one life: %+d KiB to %d, %+d descriptors%s (%d samples of %d processes)' % (
+            name, span, kib, end, gained.total(), kinds, samples, lives))
         # An engine's pages and the store's cache fill as they are used, up to what they were given.
-        if kib > {'vitriold': 8192, 'gateway': 16384}.get(name, kib) or (name in ('vitriold', 'gateway') and fds > 16):
+        if kib > {'vitriold': 8192, 'gateway': 16384}.get(name, kib) or \
+                gained.total() > {'vitriold': 8, 'gateway': 16}.get(name, gained.total()):
             run.bad.append('%s grew' % name)
     for text in run.bad[:10] + ([died] if died else []):
         print('  ' + text)
