@@ -38,8 +38,9 @@ template <uint32_t TYPE, int T>
 static __device__ __forceinline__ void dot_codes(float *sum, const struct cu_weight &w, int64_t row,
                                                  const int8_t *xq, const float *xd, const float *xs)
 {
+    constexpr int AT_ONCE = TYPE == CU_CODED ? 1 : 2; /* what opens coded ones is long */
     int n = (int)w.n_in, pieces = n / 32;
-#pragma unroll 2
+#pragma unroll AT_ONCE
     for (int p = threadIdx.x % 32; p < pieces; p += 32) {
         struct piece o;
         load_piece<TYPE>(w, row, p, o);

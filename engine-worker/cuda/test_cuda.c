@@ -570,6 +570,28 @@ static void delta(void **state)
     one_delta(1, 2, 256, 96, false);
 }
 
+/* Weights take about what the file has, whatever their type, and what cannot be read is said so. */
+static void weights_stay_small(void **state)
+{
+    enum { N = 4096, POINTS = 1 << 14 };
+    struct vt_err err;
+    for (uint32_t type = 0; type < 64; type++) {
+        struct be_weight w = {.type = type, .n_in = N, .n_out = N},
+                         odd = {.type = type, .n_in = 264, .n_out = N};
+        int64_t block, bytes;
+        if (!be_type_ok(type)) {
+            assert_int_equal(be_readable(gpu, &w, &err), -1);
+            assert_int_equal(err.code, VT_E_CAPABILITY);
+            continue;
+        }
+        assert_true(ggml_block(type, &block, &bytes));
+        double raw = (double)N * N / (double)block * (double)bytes, got = (double)be_weight_bytes(gpu, &w, 1);
+        if (!(got > 0 && got <= 1.041 * raw + POINTS))
+            fail_msg("%s: %.0f bytes of the file become %.0f", ggml_type_name(type), raw, got);
+        assert_int_equal(be_readable(gpu, &odd, &err), 264 % block ? -1 : 0);
+    }
+}
+
 /* Too much memory is refused with figures, and the device still works. */
 static void memory_is_refused(void **state)
 {
@@ -597,6 +619,7 @@ int main(void)
         cmocka_unit_test(experts),
         cmocka_unit_test(best),
         cmocka_unit_test(delta),
+        cmocka_unit_test(weights_stay_small),
         cmocka_unit_test(memory_is_refused),
     };
     return device_tests("cuda", tests, sizeof tests / sizeof tests[0]);
