@@ -1,5 +1,6 @@
 /* Coded weights: the types that have no kernels of their own. One kernel of each kind takes all of them: it opens pieces as int8 codes
- * with a scale and a minimum for each 16 (blocks.cuh), whatever the type, and switches by the type where it does.
+ * with a scale and a minimum for each 16 (blocks.cuh), whatever the type, and switches by the type where it does. What opens a block
+ * gives codes and 128: so tensor cores take them.
  *
  * Every plane has plane_of(type, k) bytes for 256 values, those of a row one behind the other; pieces are the row's 32 values in their
  * order. Blocks are the file's but for the order of their parts, which lie where aligned loads can read them (weights.cu):
@@ -53,16 +54,16 @@ static __device__ __forceinline__ uint32_t bits_apart(uint32_t b)
 {
     return (b & 15) * 0x00204081u & 0x01010101u;
 }
-/* Four codes, none of them above 127, less k. */
+/* Four codes, none of them above 127, less k; and 128, like all that follows. */
 static __device__ __forceinline__ int less(uint32_t v, uint32_t k)
 {
-    return (int)(((v | 0x80808080u) - k * 0x01010101u) ^ 0x80808080u);
+    return (int)(v + (128 - k) * 0x01010101u);
 }
 /* Four magnitudes, none of them 0; bit i of signs: negative. */
 static __device__ __forceinline__ int with_signs(uint32_t v, uint32_t signs)
 {
     uint32_t one = bits_apart(signs);
-    return (int)((v ^ one * 255) + one);
+    return (int)((v + 0x80808080u - one) ^ one * 255); /* 128 - v is ~(v + 127) */
 }
 /* Seven signs are stored; the eighth makes the number of negatives even. */
 static __device__ __forceinline__ uint32_t even_signs(uint32_t s)
@@ -114,20 +115,16 @@ static __device__ __forceinline__ void open_table(const struct table16 &t, const
     for (int i = 0; i < 4; i++)
         look_up_word(t, w[i], &o.c[i], &o.c[4 + i]);
 }
-/* -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113 */
-#define IQ4_CODES                                                                                            \
-    {                                                                                                        \
-        {                                                                                                    \
-            0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u                                               \
-        }                                                                                                    \
-    }
-/* 0, 1, 2, 3, 4, 6, 8, 12 and their negatives */
-#define FP4_CODES                                                                                            \
-    {                                                                                                        \
-        {                                                                                                    \
-            0x03020100u, 0x0c080604u, 0xfdfeff00u, 0xf4f8fafcu                                               \
-        }                                                                                                    \
-    }
+/* -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113; and 128 */
+static __device__ __forceinline__ struct table16 iq4_codes()
+{
+    return {{0x3f2d1801u, 0x766a5d4fu, 0xa6998d81u, 0xf1d9c5b5u}};
+}
+/* 0, 1, 2, 3, 4, 6, 8, 12 and their negatives; and 128 */
+static __device__ __forceinline__ struct table16 fp4_codes()
+{
+    return {{0x83828180u, 0x8c888684u, 0x7d7e7f80u, 0x74787a7cu}};
+}
 
 template <uint32_t TYPE>
 static __device__ __forceinline__ void open_block(const struct block256 &b, int j, struct piece &o);
@@ -154,7 +151,11 @@ static __device__ __forceinline__ void fifth_bits(uint32_t high, uint32_t *c)
 
 OPEN(GT_Q4_1)
 {
-    open_nibbles(b.p[0] + 16 * j, (uint32_t *)o.c);
+    uint32_t c[8];
+    open_nibbles(b.p[0] + 16 * j, c);
+#pragma unroll
+    for (int k = 0; k < 8; k++)
+        o.c[k] = less(c[k], 0);
     scale_and_min(b.p[2] + 4 * j, o);
 }
 
@@ -171,14 +172,18 @@ OPEN(GT_Q5_0)
 
 OPEN(GT_Q5_1)
 {
-    open_nibbles(b.p[0] + 16 * j, (uint32_t *)o.c);
-    fifth_bits(u32_at(b.p[1] + 4 * j), (uint32_t *)o.c);
+    uint32_t c[8];
+    open_nibbles(b.p[0] + 16 * j, c);
+    fifth_bits(u32_at(b.p[1] + 4 * j), c);
+#pragma unroll
+    for (int k = 0; k < 8; k++)
+        o.c[k] = less(c[k], 0);
     scale_and_min(b.p[2] + 4 * j, o);
 }
 
 OPEN(GT_IQ4_NL)
 {
-    open_table(IQ4_CODES, b.p[0] + 16 * j, o);
+    open_table(iq4_codes(), b.p[0] + 16 * j, o);
     one_scale(o, f16_at(b.p[2] + 2 * j));
 }
 
@@ -186,7 +191,7 @@ OPEN(GT_IQ4_NL)
 OPEN(GT_MXFP4)
 {
     uint32_t e = b.p[2][j], bits = e < 2 ? 0x200000u << e : (e - 1) << 23;
-    open_table(FP4_CODES, b.p[0] + 16 * j, o);
+    open_table(fp4_codes(), b.p[0] + 16 * j, o);
     one_scale(o, __uint_as_float(e == 255 ? 0x7fc00000u : bits));
 }
 
@@ -201,7 +206,7 @@ static __device__ __forceinline__ float ue4m3_half(uint32_t e)
 
 OPEN(GT_NVFP4)
 {
-    const struct table16 t = FP4_CODES;
+    const struct table16 t = fp4_codes();
 #pragma unroll
     for (int g = 0; g < 2; g++) {
         const uint2 v = *(const uint2 *)(b.p[0] + 16 * j + 8 * g);
@@ -217,7 +222,7 @@ static __device__ __forceinline__ void open_bytes(const uint8_t *p, struct piece
     const uint32_t c[8] = {v.x, v.y, v.z, v.w, w.x, w.y, w.z, w.w};
 #pragma unroll
     for (int k = 0; k < 8; k++)
-        o.c[k] = (int)c[k];
+        o.c[k] = (int)(c[k] ^ 0x80808080u);
 }
 
 OPEN(GT_Q8_1)
@@ -263,7 +268,11 @@ OPEN(GT_Q2_K)
 {
     uint32_t s = u16_at(b.p[0] + 2 * j);
     float2 d = __half22float2(*(const __half2 *)b.p[1]);
-    open_pairs(b.p[0] + 16, j, (uint32_t *)o.c);
+    uint32_t c[8];
+    open_pairs(b.p[0] + 16, j, c);
+#pragma unroll
+    for (int k = 0; k < 8; k++)
+        o.c[k] = less(c[k], 0);
     o.d[0] = d.x * (float)(s & 15);
     o.d[1] = d.x * (float)(s >> 8 & 15);
     o.m[0] = -d.y * (float)(s >> 4 & 15);
@@ -295,7 +304,7 @@ OPEN(GT_IQ4_XS)
 {
     const uint2 head = *(const uint2 *)b.p[1]; /* d, high bits of the scales; low ones */
     uint32_t low = head.y >> (4 * j) & 15, high = head.x >> (16 + 2 * j) & 3;
-    open_table(IQ4_CODES, b.p[0] + 16 * j, o);
+    open_table(iq4_codes(), b.p[0] + 16 * j, o);
     one_scale(o, f16_at(b.p[1]) * (float)((int)(low | high << 4) - 32));
 }
 
@@ -452,7 +461,7 @@ OPEN(GT_IQ1_M)
 }
 #undef OPEN
 
-/* Piece j of a block of a type. at.of<TYPE>(): the block. */
+/* Piece j of a block of a type, its codes and 128. at.of<TYPE>(): the block. */
 template <typename At>
 static __device__ __forceinline__ void open_coded(uint32_t type, const At &at, int j, struct piece &o)
 {
@@ -487,6 +496,9 @@ __device__ __forceinline__ void load_piece<CU_CODED>(const struct cu_weight &w, 
 {
     struct in_planes at = {w, row * (w.n_in / 32) + p / 8 * 8};
     open_coded(w.type, at, p % 8, o);
+#pragma unroll
+    for (int k = 0; k < 8; k++)
+        o.c[k] ^= (int)0x80808080u;
     halves_of_32(o.at, p);
 }
 

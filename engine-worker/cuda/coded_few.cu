@@ -111,7 +111,7 @@ static __device__ __forceinline__ void open(struct opened *to, const uint4 *lump
         open_coded(w.type, at, j, o);
 #pragma unroll
         for (int k = 0; k < 8; k++)
-            to->c[1][k] = (uint32_t)o.c[k] ^ 0x80808080u;
+            to->c[1][k] = (uint32_t)o.c[k];
         to->d[1] = by > 0 ? __floats2half2_rn(o.d[0] * by, o.d[1] * by) : as_half2(0);
         to->m[1] = by > 0 ? __floats2half2_rn(o.m[0] * by, o.m[1] * by) : as_half2(0);
     }
@@ -128,11 +128,10 @@ static __device__ __forceinline__ const __half *unit_of(const struct halves &x, 
     return x.x + ((int64_t)(at < (int)x.n ? at / 8 : 0) * x.T + token) * 8;
 }
 
-/* 16 values of each lane times TILES * 8 tokens. */
-template <int TILES>
+/* 16 values of each lane times TILES * 8 tokens. fetch(half, tile): the activations. */
+template <int TILES, typename Fetch>
 static __device__ __forceinline__ void multiply_group(float (*sum)[TILES][4], const struct opened &o, int g,
-                                                      const __half *unit, const struct halves &x, int token,
-                                                      int t1)
+                                                      Fetch fetch)
 {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
@@ -150,14 +149,37 @@ static __device__ __forceinline__ void multiply_group(float (*sum)[TILES][4], co
                 }
 #pragma unroll
         for (int tile = 0; tile < TILES; tile++) {
-            uint4 v = make_uint4(0, 0, 0, 0);
-            if (token + CU_FEW_TILE * tile < t1)
-                v = *(const uint4 *)(unit + ((int64_t)half * x.T + CU_FEW_TILE * tile) * 8);
+            uint4 v = fetch(half, tile);
             mma_f16(sum[0][tile], a[0], v.x, v.y);
             mma_f16(sum[1][tile], a[1], v.z, v.w);
         }
     }
 }
+
+/* The activations of a lane's piece. Those of one tile are asked for before the weights are opened: there are registers for them. */
+template <int TILES> struct inputs {
+    const __half *unit[2]; /* of each group */
+    uint32_t T;
+    int token, t1;
+    uint4 ahead[2][2];
+
+    __device__ __forceinline__ uint4 at(int g, int half, int tile) const
+    {
+        if (token + CU_FEW_TILE * tile >= t1)
+            return make_uint4(0, 0, 0, 0);
+        return *(const uint4 *)(unit[g] + ((int64_t)half * T + CU_FEW_TILE * tile) * 8);
+    }
+    __device__ __forceinline__ void ask()
+    {
+#pragma unroll
+        for (int k = 0; k < 4 && TILES == 1; k++)
+            ahead[k / 2][k % 2] = at(k / 2, k % 2, 0);
+    }
+    __device__ __forceinline__ uint4 take(int g, int half, int tile) const
+    {
+        return TILES == 1 ? ahead[g][half] : at(g, half, tile);
+    }
+};
 
 /* sums: those of the activations of each of the lump's groups, for each tile and lane: minima are multiplied with them. */
 template <int TILES>
@@ -169,6 +191,10 @@ multiply(float (*sum)[TILES][4], const uint4 *lump, const struct cu_weight &w, i
 #pragma unroll 1
     for (int u = 0; u < 2; u++) {
         struct opened o = {};
+        struct inputs<TILES> in = {
+            {unit_of(x, p0, u, 0, token), unit_of(x, p0, u, 1, token)}, x.T, token, s.t1
+        };
+        in.ask();
         open(&o, lump, w, row0, p0, u);
         uint32_t m0 = bits_of(o.m[0]), m1 = bits_of(o.m[1]);
         const uint32_t a[4] = {u ? 0 : m0, u ? 0 : m1, u ? m0 : 0, u ? m1 : 0};
@@ -179,7 +205,7 @@ multiply(float (*sum)[TILES][4], const uint4 *lump, const struct cu_weight &w, i
         }
 #pragma unroll
         for (int g = 0; g < 2; g++)
-            multiply_group<TILES>(sum, o, g, unit_of(x, p0, u, g, token), x, token, s.t1);
+            multiply_group<TILES>(sum, o, g, [&](int half, int tile) { return in.take(g, half, tile); });
     }
 }
 
