@@ -151,7 +151,10 @@ static void window_page(struct model *m)
               : g->size_certified ? "the certified depth of the engine"
                                   : "the engine's window, uncertified");
     page_line(m, "window     %s (/props of the engine)", amount(n, m->engine.window));
-    page_line(m, "certified  %s (/props of the engine)", amount(n, m->engine.certified));
+    page_line(m, "certified  %s (/props of the engine)%s%s", amount(n, m->engine.certified),
+              m->engine.certified_how != NULL ? ": " : "",
+              m->engine.certified_how != NULL ? m->engine.certified_how : "");
+    page_line(m, "evicted    %s tokens since the engine started", amount(n, m->engine.evicted));
     page_line(m, "high mark  %s: above it old output is offloaded after a turn", amount(n, g->target));
     page_line(m, "used       %s%s", amount(n, g->used),
               g->used_estimated ? " (estimated)" : " (counted by the engine)");

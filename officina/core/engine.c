@@ -139,6 +139,23 @@ static void same_engine(struct model *m, const char *model, int64_t window)
                m->engine.window, window);
 }
 
+/* What the gateway says of the measurement behind the depth. */
+static void certified_how(struct model *m, const json_t *o)
+{
+    struct text t = {0};
+    double decode = js_num(o, "decode_per_second", 0), prompt = js_num(o, "prompt_per_second", 0);
+    if (decode > 0)
+        text_printf(&t, "%.1f tok/s there", decode);
+    if (prompt > 0)
+        text_printf(&t, "%s%.1f tok/s reading", t.len != 0 ? ", " : "", prompt);
+    if (js_str(o, "profile") != NULL && js_str(o, "profile")[0] != '\0')
+        text_printf(&t, "%sprofile %.60s", t.len != 0 ? ", " : "", js_str(o, "profile"));
+    if (js_str(o, "date") != NULL && js_str(o, "date")[0] != '\0')
+        text_printf(&t, "%s%.20s", t.len != 0 ? ", " : "", js_str(o, "date"));
+    set_str(&m->engine.certified_how, t.len != 0 ? t.s : NULL);
+    text_free(&t);
+}
+
 static void on_props(struct model *m, const struct event *e, struct effects *fx)
 {
     struct core *c = m->core;
@@ -156,6 +173,7 @@ static void on_props(struct model *m, const struct event *e, struct effects *fx)
         m->engine.window = window;
         m->engine.certified = json_is_integer(certified) ? (int64_t)json_integer_value(certified)
                                                          : js_int(certified, "tokens", UNKNOWN);
+        certified_how(m, certified);
         m->engine.slots = (int)js_int(o, "total_slots", UNKNOWN);
         set_str(&m->engine.model, model);
         set_str(&m->engine.build, js_str(o, "build_info"));

@@ -178,13 +178,28 @@ void model_free(struct model *m)
     }
     free(m->sections);
     commands_free(m->commands, &m->n_commands);
-    void *owned[] = {m->items,        m->turns,          m->queue,
-                     m->touched,      m->tasks,          m->jobs,
-                     m->servers,      m->session,        m->title,
-                     m->folder,       m->root,           m->branch,
-                     m->coupling,     m->coupling_title, m->sandbox,
-                     m->status_text,  m->engine.boot,    m->engine.model,
-                     m->engine.build, m->engine.warming, m->engine.save_why_not};
+    void *owned[] = {m->items,
+                     m->turns,
+                     m->queue,
+                     m->touched,
+                     m->tasks,
+                     m->jobs,
+                     m->servers,
+                     m->session,
+                     m->title,
+                     m->folder,
+                     m->root,
+                     m->branch,
+                     m->coupling,
+                     m->coupling_title,
+                     m->sandbox,
+                     m->status_text,
+                     m->engine.boot,
+                     m->engine.model,
+                     m->engine.build,
+                     m->engine.warming,
+                     m->engine.save_why_not,
+                     m->engine.certified_how};
     for (size_t i = 0; i < sizeof owned / sizeof owned[0]; i++)
         free(owned[i]);
     core_free(m->core);

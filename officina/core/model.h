@@ -178,6 +178,7 @@ struct engine {
     bool slot_warm;       /* the slot holds this conversation */
     int64_t window;       /* physical tokens of one slot; UNKNOWN */
     int64_t certified;    /* certified depth; UNKNOWN */
+    char *certified_how;  /* "11.3 tok/s there, 250.5 tok/s reading, profile deep, 2025-11-30"; NULL */
     int64_t boot_decoded; /* tokens decoded since its start; UNKNOWN */
     int64_t evicted;      /* KV cells evicted (⤓); UNKNOWN: the engine does not say */
     char *warming;        /* WARMING: the checkpoint's name */

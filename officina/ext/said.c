@@ -148,7 +148,8 @@ static void ready(struct ext *x, struct ext_server *s)
     struct text t = {0};
     s->state = SERVER_READY;
     s->shake_rpc = 0;
-    text_printf(&t, "ready, %zu tools", json_array_size(s->tools));
+    size_t n = json_array_size(s->tools);
+    text_printf(&t, "ready, %zu tool%s", n, n == 1 ? "" : "s");
     server_word(x, s, text_str(&t));
     text_free(&t);
     ext_compare(x, s);

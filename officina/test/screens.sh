@@ -381,12 +381,141 @@ ON 1 say \"here\" end"
     done
 }
 
+# What waits for the user or for another program, each with its word.
+case_answer() {
+    begin answer "$engine
+ON 1 call ask {\"question\":\"Which colour?\",\"options\":[\"green\",\"gold\"]} end
+ON 2 expect result call_1 contains \"gold\" say \"gold it is\" end"
+    expect READY
+    type 'ask me'
+    keys Enter
+    expect 'AWAITING ANSWER' && expect 'Which colour?' && shot answer
+    type 'gold'
+    keys Enter
+    expect 'gold it is'
+}
+
+case_readonly() {
+    begin readonly "$engine
+ON 1 say \"here\" end"
+    expect READY
+    type 'first'
+    keys Enter
+    expect here && expect READY
+    tm new-session -d -s second -x 80 -y 24 \
+        "cd '$work/project' && env OFFICINA_HOME='$work/home' TERM=tmux-256color '$OFFICINA' . --engine http://127.0.0.1:$port --resume last"
+    screen=second
+    expect 'READ ONLY' && expect 'here' && shot readonly
+    type 'from the second'
+    keys Enter
+    expect 'Another Officina holds this conversation' 3
+    screen=screen
+    never 'from the second'
+}
+
+case_full() {
+    begin full "engine n_ctx=6000 certified=6000 slots=1 model=scripted-1 checkpoints=on cut=any
+ELSE say \"no\" end"
+    expect READY
+    i=0
+    while [ $i -lt 900 ]; do
+        echo "this is line $i of a text that does not fit"
+        i=$((i + 1))
+    done >"$work/long"
+    paste "$work/long"
+    keys Enter
+    expect 'CONTEXT FULL' && expect '/rewind' && shot full
+}
+
+case_cap() {
+    begin_with() { # the state folder is there before the program is
+        printf '%s\n' '[coupling cloud]' 'kind = openai' "base_url = http://127.0.0.1:$port" 'window = 32768' 'price_in = 500' \
+            'price_out = 500' 'cap_session = 0.01' 'default = yes' 'send = yes' >"$work/home/couplings.conf"
+        chmod 600 "$work/home/couplings.conf"
+    }
+    before=begin_with
+    begin cap "$engine
+ELSE say \"no\" end"
+    before=:
+    expect READY
+    type 'spend'
+    keys Enter
+    expect 'CAP REACHED' && expect '/couple' && shot cap
+}
+
+case_distil() {
+    begin distil "$engine delta=4 gap=30
+ON 1 say \"one\" end
+ON 2 say \"two\" end
+ON 3 say \"the summary of all this takes a while\" pause 2000 end"
+    expect READY
+    type 'first'
+    keys Enter
+    expect one && expect READY
+    type 'second'
+    keys Enter
+    expect two && expect READY
+    type '/distil'
+    keys Enter
+    expect DISTILLING && shot distilling
+    expect 'distilled' 10
+}
+
+case_slot() {
+    begin slot "$engine
+ON 1 pause 6000 say \"at last\" end"
+    expect READY
+    type 'go'
+    keys Enter
+    expect 'WAITING SLOT' 5 && shot slot
+    expect 'at last' 20
+}
+
+# The change of one file at 200x50: both sides, each line's words; and what an extension puts into the panel and the menu.
+case_wide() {
+    before=ext_there
+    ext_there() {
+        mkdir -p "$work/home/ext/lint" "$work/home/commands"
+        printf 'command = run.sh\nevents = turn_end\ncommands = /lint\n' >"$work/home/ext/lint/ext.conf"
+        cat >"$work/home/ext/lint/run.sh" <<'EOS'
+#!/bin/sh
+read -r hello
+echo '{"id":1,"type":"hello","name":"lint","events":["turn_end"],"commands":["/lint"],"panel":true}'
+echo '{"type":"panel","lines":["two faults"]}'
+while read -r line; do
+    case $line in *command*) echo '{"id":2,"type":"result","text":"all is well"}' ;; esac
+done
+EOS
+        chmod +x "$work/home/ext/lint/run.sh"
+        printf 'description: says what the folder holds\n\nThe folder holds: !{ls}\n' >"$work/home/commands/look.md"
+        printf 'int one;\nint two;\n' >"$work/project/a.c"
+    }
+    begin wide "$engine
+ON 1 expect last \"The folder holds: a.c\" call edit {\"path\":\"a.c\",\"old\":\"two\",\"new\":\"deux\"} end
+ON 2 say \"changed\" end" 200x50
+    before=:
+    expect READY
+    type '/lo'
+    expect 'says what the folder holds' 5
+    keys C-u
+    type '/look'
+    keys Enter
+    expect 'AWAITING APPROVAL ─ edit' && expect '2 - int two;' && expect '2 + int deux;' && shot change
+    expect 'bash   ls' 2
+    sleep 0.7
+    keys M-y
+    expect changed && expect '─ LINT' && expect 'two faults' && shot extension
+    type '/lint'
+    keys Enter
+    expect '/lint: all is well'
+}
+
 run() {
     "case_$1"
     finish
 }
 
-all='start states approval ahead click paste sizes kill suspend away loading bouncing compose scroll rewind ascii terminals'
+all='start states approval ahead click paste sizes kill suspend away loading bouncing compose scroll rewind ascii terminals answer readonly full cap distil slot wide'
 # shellcheck disable=SC2048,SC2086
 for c in ${*:-$all}; do
     run "$c"

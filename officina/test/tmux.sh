@@ -16,19 +16,21 @@ set -u
 work=$(mktemp -d "${TMPDIR:-/tmp}/officina-screen.XXXXXX")
 failed=0
 case_name=''
+screen=screen # the session that is looked at and typed into
+before=:      # done when the folders are there and the program is not
 gateway_pid=''
 export LC_ALL=C.UTF-8
 
 tm() { tmux -S "$work/tmux" -f /dev/null "$@"; }
 
-frame() { tm capture-pane -p -t screen 2>/dev/null; }
+frame() { tm capture-pane -p -t "$screen" 2>/dev/null; }
 # Keeps the screen as SHOTS/NAME.txt, for the manual; without SHOTS nothing.
 shot() {
     [ -n "${SHOTS:-}" ] && frame | sed "s|$work/project|~/my-project|" >"$SHOTS/$1.txt"
     return 0
 }
 
-colours() { tm capture-pane -e -p -t screen 2>/dev/null; }
+colours() { tm capture-pane -e -p -t "$screen" 2>/dev/null; }
 
 fail() {
     failed=$((failed + 1))
@@ -69,17 +71,17 @@ never() {
     done
 }
 
-keys() { tm send-keys -t screen "$@"; }
+keys() { tm send-keys -t "$screen" "$@"; }
 
 type() {
     if [ -z "${2:-}" ]; then
-        tm send-keys -t screen -l -- "$1"
+        tm send-keys -t "$screen" -l -- "$1"
         return
     fi
     text=$1
     while [ -n "$text" ]; do
         rest=${text#?}
-        tm send-keys -t screen -l -- "${text%"$rest"}"
+        tm send-keys -t "$screen" -l -- "${text%"$rest"}"
         text=$rest
         sleep "$(printf '0.%03d' "$2")"
     done
@@ -93,7 +95,7 @@ paste() {
 mouse() { # bytes of an SGR report: "<0;5;5M"
     hex=$(printf '\033[%s' "$1" | od -An -tx1)
     # shellcheck disable=SC2086
-    tm send-keys -t screen -H $hex
+    tm send-keys -t "$screen" -H $hex
 }
 
 resize() { tm resize-window -t screen -x "${1%x*}" -y "${1#*x}"; }
@@ -121,6 +123,8 @@ begin() {
     gateway "$2"
     rm -rf "${work:?}/home" "${work:?}/project"
     mkdir -p "$work/home" "$work/project"
+    chmod 700 "$work/home"
+    $before
     shift 2
     [ $# -gt 0 ] && shift
     echo 'set +m; PS1="shell> "' >"$work/rc"

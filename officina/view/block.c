@@ -80,9 +80,9 @@ static void put_indented(struct rows *out, const struct rows *in, size_t from, s
     }
 }
 
-/* One row of the program's own words, wrapped at the text's width. */
-static void put_words(struct rows *out, const struct look *k, struct style mark_style, const char *mark,
-                      const char *s, size_t n, struct style st)
+/* One row of the program's own words, wrapped at that column. */
+static void put_words(struct rows *out, const struct look *k, int end, struct style mark_style,
+                      const char *mark, const char *s, size_t n, struct style st)
 {
     struct row flow = {0}, first = {0}, rest = {0};
     row_text(&flow, s, n, GATE_RUNNING, 4, st);
@@ -90,7 +90,7 @@ static void put_words(struct rows *out, const struct look *k, struct style mark_
     row_str(&first, mark_style, mark);
     row_str(&first, mark_style, *mark ? " " : "");
     row_pad(&rest, first.width, st);
-    rows_wrap(out, &flow, k->left + k->text, &first, &rest);
+    rows_wrap(out, &flow, end, &first, &rest);
     row_free(&flow);
     row_free(&first);
     row_free(&rest);
@@ -127,7 +127,8 @@ static void user_layout(struct rows *out, const struct model *m, const struct it
         if (shown < text.n) {
             char words[64];
             snprintf(words, sizeof words, "%zu more rows %s space opens", text.n - shown, k->g->dot);
-            put_words(out, k, style_of(ROLE_DIM), k->g->folded, words, strlen(words), style_of(ROLE_DIM));
+            put_words(out, k, k->left + k->text, style_of(ROLE_DIM), k->g->folded, words, strlen(words),
+                      style_of(ROLE_DIM));
         }
     }
     rows_free(&text);
@@ -172,8 +173,8 @@ static void answer_layout(struct rows *out, const struct item *it, const struct 
     keep->base = out->n;
     answer_grow(out, it, k, keep);
     if (it->partial)
-        put_words(out, k, style_of(ROLE_CINNABAR), "!", "the answer broke off here; what had arrived is kept",
-                  51, style_of(ROLE_DIM));
+        put_words(out, k, k->left + k->text, style_of(ROLE_CINNABAR), "!",
+                  "the answer broke off here; what had arrived is kept", 51, style_of(ROLE_DIM));
 }
 
 static void thought_head(struct rows *out, const struct item *it, const struct look *k)
@@ -185,8 +186,9 @@ static void thought_head(struct rows *out, const struct item *it, const struct l
                      fmt_span(took < (1ull << 50) ? took : 0).s);
     if (it->tokens > 0)
         snprintf(words + n, sizeof words - (size_t)n, ", %" PRId64 " tokens", it->tokens);
-    put_words(out, k, style_of(ROLE_DIM), k->open || running ? k->g->unfolded : k->g->folded, words,
-              strlen(words), (struct style){.fg = ROLE_DIM});
+    put_words(out, k, k->left + k->text, style_of(ROLE_DIM),
+              k->open || running ? k->g->unfolded : k->g->folded, words, strlen(words),
+              (struct style){.fg = ROLE_DIM});
 }
 
 /* One line of a thought, wrapped. */
@@ -342,8 +344,8 @@ static void call_text(struct rows *out, const char *s, size_t n, bool tail, size
     rows_wrap(&text, &flow, k->w - left - 3, NULL, NULL);
     put_indented(out, &text, tail && text.n > most ? text.n - most : 0, most, left, k);
     if (!tail && text.n > most)
-        put_words(out, k, style_of(ROLE_DIM), k->g->skip, "the rest is stored: /recall", 27,
-                  style_of(ROLE_DIM));
+        put_words(out, k, k->left + k->text, style_of(ROLE_DIM), k->g->skip, "the rest is stored: /recall",
+                  27, style_of(ROLE_DIM));
     rows_free(&text);
     row_free(&flow);
 }
@@ -355,8 +357,8 @@ static void call_changes(struct rows *out, const struct call *c, const struct lo
     for (size_t i = 0; i < c->n_changes; i++) {
         struct rows diff = {0};
         if (c->n_changes > 1)
-            put_words(out, k, style_of(ROLE_DIM), k->g->dot, c->change[i].path, strlen(c->change[i].path),
-                      style_of(ROLE_SILVER));
+            put_words(out, k, k->left + k->text, style_of(ROLE_DIM), k->g->dot, c->change[i].path,
+                      strlen(c->change[i].path), style_of(ROLE_SILVER));
         diff_rows(&diff, &c->change[i], &look);
         put_indented(out, &diff, 0, OPEN_MAX, left, k);
         rows_free(&diff);
@@ -401,11 +403,13 @@ static void notice_layout(struct rows *out, const struct item *it, const struct 
 {
     struct text t = {0};
     bool trouble = it->level == NOTICE_TROUBLE;
+    int wide = k->w - 4, most = k->left + 100, end = wide < k->left + k->text ? k->left + k->text : wide;
+    end = end > most ? most : end; /* a sentence stays on one row where there is room */
     text_add(&t, text_str(&it->body), it->body.len);
     if (it->times > 1)
         text_printf(&t, " (%d%s)", it->times, k->g->kind == GLYPHS_ASCII ? "x" : "×");
-    put_words(out, k, style_of(trouble ? ROLE_CINNABAR : ROLE_DIM), trouble ? "!" : k->g->dot, t.s, t.len,
-              style_of(trouble ? ROLE_TEXT : ROLE_DIM));
+    put_words(out, k, end, style_of(trouble ? ROLE_CINNABAR : ROLE_DIM), trouble ? "!" : k->g->dot, t.s,
+              t.len, style_of(trouble ? ROLE_TEXT : ROLE_DIM));
     text_free(&t);
 }
 

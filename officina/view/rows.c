@@ -138,6 +138,8 @@ void row_cut(struct row *r, int width, const char *more)
         st = r->c[r->n - 1].style;
         r->width -= r->c[--r->n].width;
     }
+    while (room > 0 && r->n && r->c[r->n - 1].n == 1 && r->c[r->n - 1].bytes[0] == ' ')
+        r->width -= r->c[--r->n].width; /* the mark stands at a word */
     if (room >= 0)
         row_str(r, st, more);
 }

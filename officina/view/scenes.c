@@ -601,6 +601,25 @@ static struct model *long_text(struct ui *u)
     return m;
 }
 
+/* What extensions contribute: a section of the panel, whose words are not to be trusted, and how they do. */
+static struct model *extended(struct ui *u)
+{
+    static const char *const lines[] = {"2 faults in src/parse.c", "\x1b[31mred\x07 \xe2\x80\xae mirrored",
+                                        "a line that is much longer than the panel is wide"};
+    struct model *m = talk();
+    m->sections = mem_new(sizeof *m->sections);
+    m->sections[0].name = mem_dup("ext:lint");
+    m->sections[0].lines = mem_new(sizeof lines);
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        m->sections[0].lines[m->sections[0].n++] = mem_dup(lines[i]);
+    m->n_sections = 1;
+    m->servers = mem_new(2 * sizeof *m->servers);
+    m->servers[0] = (struct server){mem_dup("ext:lint"), true, mem_dup("ready, 1 tool")};
+    m->servers[1] = (struct server){mem_dup("t"), false, mem_dup("no answer")};
+    m->n_servers = 2;
+    return m;
+}
+
 const struct scene scenes[] = {
     {"empty", 80, 24, empty},
     {"plan", 80, 24, plan},
@@ -629,5 +648,6 @@ const struct scene scenes[] = {
     {"page", 80, 24, page},
     {"menu", 80, 24, menu},
     {"composer", 80, 24, long_text},
+    {"extensions", 120, 40, extended},
 };
 const size_t n_scenes = sizeof scenes / sizeof scenes[0];
