@@ -404,12 +404,12 @@ ON 1 say \"here\" end"
     expect here && expect READY
     tm new-session -d -s second -x 80 -y 24 \
         "cd '$work/project' && env OFFICINA_HOME='$work/home' TERM=tmux-256color '$OFFICINA' . --engine http://127.0.0.1:$port --resume last"
-    screen=second
+    look_at second
     expect 'READ ONLY' && expect 'here' && shot readonly
     type 'from the second'
     keys Enter
     expect 'Another Officina holds this conversation' 3
-    screen=screen
+    look_at screen
     never 'from the second'
 }
 
@@ -418,7 +418,7 @@ case_full() {
 ELSE say \"no\" end"
     expect READY
     i=0
-    while [ $i -lt 900 ]; do
+    while [ "$i" -lt 900 ]; do
         echo "this is line $i of a text that does not fit"
         i=$((i + 1))
     done >"$work/long"
@@ -433,10 +433,9 @@ case_cap() {
             'price_out = 500' 'cap_session = 0.01' 'default = yes' 'send = yes' >"$work/home/couplings.conf"
         chmod 600 "$work/home/couplings.conf"
     }
-    before=begin_with
+    first begin_with
     begin cap "$engine
 ELSE say \"no\" end"
-    before=:
     expect READY
     type 'spend'
     keys Enter
@@ -473,7 +472,7 @@ ON 1 pause 6000 say \"at last\" end"
 
 # The change of one file at 200x50: both sides, each line's words; and what an extension puts into the panel and the menu.
 case_wide() {
-    before=ext_there
+    first ext_there
     ext_there() {
         mkdir -p "$work/home/ext/lint" "$work/home/commands"
         printf 'command = run.sh\nevents = turn_end\ncommands = /lint\n' >"$work/home/ext/lint/ext.conf"
@@ -493,7 +492,6 @@ EOS
     begin wide "$engine
 ON 1 expect last \"The folder holds: a.c\" call edit {\"path\":\"a.c\",\"old\":\"two\",\"new\":\"deux\"} end
 ON 2 say \"changed\" end" 200x50
-    before=:
     expect READY
     type '/lo'
     expect 'says what the folder holds' 5

@@ -4,6 +4,7 @@
 #   keys KEY…                      tmux's key names: Enter Escape Tab M-y C-c F2 Up
 #   type TEXT [MS]                 as typed, MS between characters
 #   paste FILE                     bracketed
+#   look_at SESSION;  first FUNCTION  see below
 #   expect TEXT [SECONDS]          the screen shows it within that time (10)
 #   gone TEXT [SECONDS]            and no more
 #   never TEXT [SECONDS]           it does not show up meanwhile (1)
@@ -17,7 +18,7 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/officina-screen.XXXXXX")
 failed=0
 case_name=''
 screen=screen # the session that is looked at and typed into
-before=:      # done when the folders are there and the program is not
+before=:
 gateway_pid=''
 export LC_ALL=C.UTF-8
 
@@ -70,6 +71,10 @@ never() {
         i=$((i - 1))
     done
 }
+
+look_at() { screen=$1; }
+# The next begin calls it when the folders are there and the program is not.
+first() { before=$1; }
 
 keys() { tm send-keys -t "$screen" "$@"; }
 
@@ -124,7 +129,8 @@ begin() {
     rm -rf "${work:?}/home" "${work:?}/project"
     mkdir -p "$work/home" "$work/project"
     chmod 700 "$work/home"
-    $before
+    "$before"
+    before=:
     shift 2
     [ $# -gt 0 ] && shift
     echo 'set +m; PS1="shell> "' >"$work/rc"
