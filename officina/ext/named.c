@@ -173,6 +173,7 @@ void named_add(json_t *list, const char *name, const char *args, const char *hel
 void named_commands(struct ext *x, json_t *list)
 {
     each_named(x, "commands", ".md", list, command_entry);
+    each_named(x, "skills", "/SKILL.md", list, command_entry);
 }
 
 static json_t *part_json(const struct template_part *p)
@@ -192,13 +193,31 @@ static json_t *part_json(const struct template_part *p)
     return o;
 }
 
+/* A skill called by its name: its text as it is, and what stood behind the name. */
+static json_t *skill_prompt(const char *name, const char *text, const char *arguments)
+{
+    struct text t = {0};
+    text_printf(&t, "Use the skill %s:\n\n%s", name, text);
+    if (*arguments)
+        text_printf(&t, "\n\n%s", arguments);
+    json_t *o = json_object(), *part = json_object(), *list = json_array();
+    js_set_str(part, "text", text_str(&t));
+    json_array_append_new(list, part);
+    json_object_set_new(o, "parts", list);
+    text_free(&t);
+    return o;
+}
+
 int named_command(struct ext *x, const char *name, const char *arguments, json_t **out, struct vt_err *err)
 {
     struct text t = {0};
     struct template_part *parts = NULL;
     size_t n = 0;
     int rc = read_named(x, "commands", name, ".md", &t);
-    if (rc < 0) {
+    if (rc < 0 && read_named(x, "skills", name, "/SKILL.md", &t) == 0) {
+        *out = skill_prompt(name, body(text_str(&t)), arguments);
+        rc = 0;
+    } else if (rc < 0) {
         vt_fail(err, VT_E_NOT_FOUND, "no such command: /%.60s", name);
     } else if ((rc = template_fill(body(text_str(&t)), arguments, &parts, &n, err)) == 0) {
         char *mode = head_value(text_str(&t), "mode");

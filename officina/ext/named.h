@@ -7,7 +7,7 @@
 
 /* `skill NAME: description`, a line each, appended. */
 void named_skills(struct ext *x, struct text *out);
-/* Appends {"name","args","help"} for each command. */
+/* Appends {"name","args","help"} for each command, and for each skill, which is called by its name, too. */
 void named_commands(struct ext *x, json_t *list);
 void named_add(json_t *list, const char *name, const char *args,
                const char *help); /* unless it stands there */

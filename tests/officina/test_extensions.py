@@ -234,6 +234,16 @@ def test_a_command_that_may_not(shop, body, options, rc, words):
     w.gateway.stop()
 
 
+def test_a_skill_by_its_name(shop):
+    w = shop('ON 1 expect last "Use the skill tidy" expect last "Keep !{ls} as it is" expect last "src only" say "so be it" end\n')
+    (w.home / 'skills' / 'tidy').mkdir(parents=True)
+    w.home.chmod(0o700)
+    (w.home / 'skills' / 'tidy' / 'SKILL.md').write_text('---\nname: tidy\ndescription: tidies\n---\nKeep !{ls} as it is\n')
+    rc, events = run_command(w, '/tidy src only')
+    assert rc == 0 and [e['text'] for e in events if e['type'] == 'text'] == ['so be it'], events
+    w.gateway.stop()
+
+
 def test_a_commands_call_is_approved_and_rewound(shop):
     w = shop('ON 1 expect last "Result: done (and failed) [exit status 1]" say "fine" end\n')
     command(w, 'do', 'Result: !{touch made; echo done} (and failed) !{false; exit 1}')
