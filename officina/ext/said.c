@@ -91,13 +91,13 @@ static void send_call(struct ext *x, struct ext_server *s, struct open_call *c)
 
 void said_send_waiting(struct ext *x, struct ext_server *s)
 {
-    for (bool again = true; again && s->state == SERVER_READY;) {
-        again = false;
-        for (struct open_call *c = s->calls; c && !again; c = c->next)
-            if (!c->rpc) {
-                send_call(x, s, c); /* may end it, and the list with it */
-                again = true;
-            }
+    while (s->state == SERVER_READY) {
+        struct open_call *c = s->calls;
+        while (c && c->rpc)
+            c = c->next;
+        if (!c)
+            return;
+        send_call(x, s, c); /* may end it, and the list with it */
     }
 }
 
