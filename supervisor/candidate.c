@@ -156,12 +156,16 @@ int candidate_gate(struct sup *s, const struct candidate *c, struct vt_err *err)
 bool candidate_moves_gateway(struct sup *s, const struct candidate *c)
 {
     struct sup *probe = calloc(1, sizeof *probe);
+    const struct child *gw = sup_role(s, ROLE_GATEWAY);
     struct vt_err ignored;
+    char file[13];
     bool moves = false;
     if (probe == NULL)
         return true;
     probe->cfg = c->cfg;
     moves = gate_find_model(probe, &ignored) < 0 || strcmp(probe->model, s->model) != 0;
+    payload_file(probe->model, file); /* the path may be the same, and the file another one */
+    moves = moves || (gw != NULL && strcmp(file, gw->launch.model_file) != 0 && !sup_external(c->cfg));
     free(probe);
     for (int k = 0; k < VT_CFG_COUNT && !moves; k++) {
         enum vt_config_key key = (enum vt_config_key)k;

@@ -88,14 +88,16 @@ uint64_t child_payload_identity(const struct sup *s)
 #define LEAVE_MS        2000u
 #define REASON_BOUNCE   3 /* of ORDER */
 
-/* Gateway and engine read one file: who still has another one open at that path leaves before the next one starts. */
+/* Gateway and engine read one file: who still has another one open at that path leaves before the next one starts. While a move
+ * goes on (profiles.h), it says which of them starts anew. */
 static bool same_file(struct child *c, uint64_t *at)
 {
     struct sup *s = c->sup;
+    const struct child *engine = sup_role(s, ROLE_ENGINE);
     struct child *other = sup_role(s, c->role == ROLE_ENGINE ? ROLE_GATEWAY : ROLE_ENGINE);
-    payload_file(s->model, c->launch.model_file);
-    if (other == NULL || other->pid == 0 || c->launch.model_file[0] == '\0' ||
-        other->launch.model_file[0] == '\0' || strcmp(c->launch.model_file, other->launch.model_file) == 0)
+    if (other == NULL || other->pid == 0 || (engine != NULL && engine->unrouted) ||
+        c->launch.model_file[0] == '\0' || other->launch.model_file[0] == '\0' ||
+        strcmp(c->launch.model_file, other->launch.model_file) == 0)
         return true;
     if (other->state == VT_CHILD_READY && other->op == 0) {
         event_text(s, EVENT_NOTE, other, VT_LOG_WARNING,
@@ -106,29 +108,38 @@ static bool same_file(struct child *c, uint64_t *at)
     return false;
 }
 
-/* 1: not yet known, since its model is still being read, or its GPU; *at: when to ask again. */
-static int gate(struct child *c, uint64_t *at, struct vt_err *err)
+static int gate_of_engine(struct child *c, uint64_t *at, struct vt_err *err)
 {
     struct sup *s = c->sup;
-    *at = 0;
-    bool reads = (c->role == ROLE_ENGINE || c->role == ROLE_GATEWAY) && !sup_external(s->cfg);
-    if (reads && !same_file(c, at))
-        return 1;
-    if (c->role != ROLE_ENGINE)
-        return 0;
     enum payload_state p = PAYLOAD_BAD;
     if (!s->force_shape && profiles_may_launch(s, s->cfg, err) < 0)
         return -1;
-    if (gate_find_model(s, err) == 0)
+    if (gate_find_model(s, err) == 0) {
+        if (!sup_external(s->cfg))
+            payload_file(s->model, c->launch.model_file);
         p = payload_check(s, s->cfg, s->model, err);
+    }
     if (p == PAYLOAD_WORKING) {
         *at = sup_now(s) + PAYLOAD_POLL_US;
         return 1;
     }
     if (p == PAYLOAD_GOOD && (sup_external(s->cfg) || gate_engine(s, err) == 0))
-        return device_gate(s, c, at, err);
+        return same_file(c, at) ? device_gate(s, c, at, err) : 1;
     c->payload_seen = child_payload_identity(c->sup);
     return -1;
+}
+
+/* 1: not yet known, since its model is still being read, or its GPU, or the gateway has another file; *at: when to ask again. */
+static int gate(struct child *c, uint64_t *at, struct vt_err *err)
+{
+    *at = 0;
+    c->launch.model_file[0] = '\0';
+    if (c->role == ROLE_ENGINE)
+        return gate_of_engine(c, at, err);
+    if (c->role != ROLE_GATEWAY || sup_external(c->sup->cfg))
+        return 0;
+    payload_file(c->sup->model, c->launch.model_file);
+    return same_file(c, at) ? 0 : 1;
 }
 
 /* A path of this generation that nothing occupies; whatever sits there was not made by us. */

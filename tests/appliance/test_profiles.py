@@ -188,7 +188,16 @@ def test_a_blessed_payload_that_changed_refuses_before_the_stop(shop, tmp_path):
     a.sets.pop('model.path')
     assert a.stop() == 0
     a.start()
+    gateway = a.child('gateway')
+    a.ctl('probe', 'mine', '--wait')  # of another file: its clients stay where they are
+    assert a.child('gateway') == gateway
     a.ctl('apply', 'mine', '--wait')
+    assert a.child('gateway') != gateway
+    gateway = a.child('gateway')
+    shutil.copy(MODEL, other + '.new')
+    os.rename(other + '.new', other)  # the same path, another file
+    a.ctl('apply', 'mine', '--wait')
+    assert a.child('gateway') != gateway and 'it starts anew' not in a.log_text()
     a.ctl('bless', 'mine')
     a.ctl('apply', 'home', '--wait')
     os.unlink(other)
