@@ -1,10 +1,13 @@
 """`echo` with `logprobs`: what evaluation harnesses ask for, the log-probability of every token of a prompt."""
+import json
+import subprocess
 import threading
 import time
 
+import numpy as np
 import pytest
 
-from harness.appliance import Appliance
+from harness.appliance import MODEL, Appliance, clean_env, program
 from harness.stream import Stream, post
 from harness.text import prose
 
@@ -56,6 +59,25 @@ def test_prompt_alone(app):
                                                  'logit_bias': {str(ids[k]): 1000}}).json()['choices'][0]['logprobs']
         assert abs(one['token_logprobs'][0] - c['logprobs']['token_logprobs'][k]) < 1e-5
         assert one['top_logprobs'][0].keys() == c['logprobs']['top_logprobs'][k].keys()
+
+
+def test_against_the_logits(app, tmp_path):
+    """Every log-probability is that of the logits which the tool writes, and those are compared with references elsewhere."""
+    text = prose(700)
+    ids = ids_of(app, text)
+    with open(tmp_path / 'ids', 'w') as f:
+        json.dump(ids, f)
+    subprocess.run([program('vitriol-tool'), 'eval', '-m', MODEL, '--tokens', tmp_path / 'ids', '--logits', tmp_path / 'out.npy', '--ctx', '2048'],
+                   env=clean_env(), check=True, capture_output=True)
+    logits = np.load(tmp_path / 'out.npy').astype(np.float64)
+    logp = logits - logits.max(1, keepdims=True)
+    logp -= np.log(np.exp(logp).sum(1, keepdims=True))
+    got = ask(app, text, 0, logprobs=5)['choices'][0]['logprobs']
+    want = [logp[i - 1, ids[i]] for i in range(1, len(ids))]
+    assert np.abs(np.array(got['token_logprobs'][1:]) - want).max() < 1e-4
+    for i in range(1, len(ids)):
+        best = np.sort(logp[i - 1])[::-1][:5]
+        assert np.abs(np.sort([x['logprob'] for x in got['content'][i]['top_logprobs']])[::-1] - best).max() < 1e-4
 
 
 def test_generation_is_the_same(app):
