@@ -248,8 +248,8 @@ struct be_delta_run {
     float *state; /* of all layers; this one's be_delta_state_floats from state_at on are read and written */
 };
 /* u [T][cd] (pre-convolution), z [T][n_v*dv], bt [T][n_v], at [T][n_v] → out [T][n_v*dv], gated and normed,
- * ready for ssm_out. Serial in time per sequence, so that chunking cannot change a bit. u may be overwritten.
- */
+ * ready for ssm_out. Serial in time per sequence on this processor, so that no cut of a prompt changes a bit; a GPU takes longer
+ * runs by chunks, within a bound. u may be overwritten. */
 void be_delta_net(struct be *b, float *out, const struct be_delta *d, float *u, const float *z,
                   const float *bt, const float *at, const struct be_delta_run *runs, int n_runs, int64_t T);
 

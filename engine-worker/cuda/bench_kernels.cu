@@ -138,6 +138,90 @@ static void prompts(struct be *g)
         be_release(g, p, 0);
 }
 
+static float *filled(struct be *g, int64_t n, float by)
+{
+    struct vt_err err;
+    float *x, *h = (float *)malloc((size_t)n * 4);
+    if (be_alloc(g, (void **)&x, (size_t)n * 4, &err) < 0)
+        die(&err);
+    for (int64_t i = 0; i < n; i++)
+        h[i] = by * ((float)(i * 2654435761u % 1000) / 500 - 1);
+    be_write(g, x, h, (size_t)n * 4);
+    free(h);
+    return x;
+}
+
+static float time_delta(struct be *g, const struct be_delta *shape, int64_t T)
+{
+    struct vt_err err;
+    struct be_delta d = *shape;
+    int64_t cd = 2 * (int64_t)d.n_k_head * d.dk + (int64_t)d.n_v_head * d.dv, n = (int64_t)d.n_v_head * d.dv;
+    float *conv = filled(g, cd * d.conv_k, 1), *dt = filled(g, d.n_v_head, 1),
+          *a = filled(g, d.n_v_head, 0.1f), *norm = filled(g, d.dv, 1), *u = filled(g, T * cd, 1),
+          *z = filled(g, T * n, 1), *out = filled(g, T * n, 0), *bt = filled(g, T * d.n_v_head, 1),
+          *at = filled(g, T * d.n_v_head, 1), *state = filled(g, (int64_t)be_delta_state_floats(&d), 0.1f);
+    struct be_delta_run run = {0, T, state}, *dr;
+    if (be_alloc(g, (void **)&dr, sizeof run, &err) < 0)
+        die(&err);
+    be_write(g, dr, &run, sizeof run);
+    d.conv_w = conv;
+    d.dt_bias = dt;
+    d.a = a;
+    d.norm_w = norm;
+    float ms = time_ms(g, 4, [&](int) { be_delta_net(g, out, &d, u, z, bt, at, dr, 1, T); });
+    void *all[] = {conv, dt, a, norm, u, z, out, bt, at, state, dr};
+    for (void *p : all)
+        be_release(g, p, 0);
+    return ms;
+}
+
+/* Chunks beside rows one after the other, which is what a GPU without tensor cores does. */
+static void deltas(struct be *g)
+{
+    struct vt_err err;
+    struct be *serial;
+    if (vitriol_gpu.backend(&serial, 0, &err) < 0 || be_reserve(serial, 2048, 16384, &err) < 0 ||
+        cu_plain_only(serial, &err) < 0)
+        die(&err);
+    printf("\n| delta net | rows | us | serial us |\n|---|---:|---:|---:|\n");
+    static const int heads[] = {32, 48}, lengths[] = {1, 16, 17, 64, 256, 512, 2048};
+    for (int n : heads)
+        for (int T : lengths) {
+            struct be_delta d = {16, n, 128, 128, 4, true, 1e-6f};
+            printf("| 16 and %d heads of 128 | %d | %.1f | %.1f |\n", n, T, 1000 * time_delta(g, &d, T),
+                   1000 * time_delta(serial, &d, T));
+        }
+    be_free(serial);
+}
+
+/* The best of rows of logits beside bringing the rows to the host. */
+static void bests(struct be *g)
+{
+    enum { N = 151936, MOST = 32 };
+    struct vt_err err;
+    void *host;
+    if (be_alloc_host(g, &host, (size_t)MOST * N * 4, &err) < 0)
+        die(&err);
+    float *x = filled(g, (int64_t)MOST * N, 1), *values = filled(g, MOST * 2 * BE_BEST, 0),
+          *room = filled(g, MOST * (int64_t)be_best_room(N), 0);
+    printf(
+        "\n| best %d of %d | rows | us | and read, us | whole rows read, us |\n|---|---:|---:|---:|---:|\n",
+        BE_BEST, N);
+    for (int T = 1; T <= MOST; T *= 2) {
+        auto best = [&](int) { be_best(g, (uint32_t *)values + T * BE_BEST, values, room, x, T, N); };
+        float alone = time_ms(g, 8, best), with = time_ms(g, 1, [&](int i) {
+                                               best(i);
+                                               be_read(g, host, values, (size_t)T * BE_BEST * 8, &err);
+                                           });
+        float whole = time_ms(g, 1, [&](int) { be_read(g, host, x, (size_t)T * N * 4, &err); });
+        printf("| logits | %d | %.1f | %.1f | %.1f |\n", T, 1000 * alone, 1000 * with, 1000 * whole);
+    }
+    be_release_host(g, host);
+    void *all[] = {x, values, room};
+    for (void *p : all)
+        be_release(g, p, 0);
+}
+
 extern "C" int bench_cuda(void)
 {
     struct be *g;
@@ -241,6 +325,8 @@ extern "C" int bench_cuda(void)
             be_release(g, out, 0);
         }
     prompts(g);
+    deltas(g);
+    bests(g);
     if (be_sync(g, &err) < 0)
         die(&err);
     be_free(g);

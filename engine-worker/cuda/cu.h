@@ -9,7 +9,8 @@
  * CU_VEC_ROWS rows; up to them they are multiplied as float32. Attention takes queries and weights as f16. So a row's result
  * depends on which way its batch takes, and on nothing else of its neighbours. On GPUs without tensor cores (before sm_75)
  * quantized weights are multiplied with int8 activations, as on the CPU. test_cuda.c and test_attention.c state the bounds. Experts' rows may be
- * sorted in any order within one expert. */
+ * sorted in any order within one expert. The delta rule is serial in time for up to CU_DELTA_SERIAL rows of a sequence and goes by chunks
+ * of 64 for more, counted from the first row of the batch; both are float32, as on the CPU, and differ by rounding. */
 #ifndef CU_H
 #define CU_H
 
@@ -19,9 +20,10 @@
 extern "C" {
 #endif
 
-#define CU_VEC_ROWS   8  /* of float weights */
-#define CU_FEW_ROWS   32 /* of quantized ones; of experts half of it on average */
-#define CU_FLASH_ROWS 16
+#define CU_VEC_ROWS     8  /* of float weights */
+#define CU_FEW_ROWS     32 /* of quantized ones; of experts half of it on average */
+#define CU_FLASH_ROWS   16
+#define CU_DELTA_SERIAL 16 /* rows of a sequence; more go through the delta rule by chunks */
 
 /* As gpu.h has them. */
 int cu_count(void);

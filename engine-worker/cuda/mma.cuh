@@ -30,6 +30,32 @@ static __device__ __forceinline__ void mma_f16(float *c, const uint32_t *a, uint
 #endif
 }
 
+/* A float as the sum of two that tensor cores take whole (sm_80): 10 bits behind the leading one, and the next 10. */
+struct mma_split {
+    uint32_t big, small;
+};
+static __device__ __forceinline__ struct mma_split mma_split(float v)
+{
+    uint32_t big = __float_as_uint(v) & 0xffffe000u;
+    return {big, __float_as_uint(v - __uint_as_float(big)) & 0xffffe000u};
+}
+
+/* c += a b for such parts: 16 x 8 times 8 x 8; lane 4 g + i has
+ *   a0 a1 a2 a3   column i of rows g and g + 8, then column i + 4 of the same rows
+ *   b0 b1         rows i and i + 4 of column g
+ *   c0 .. c3      as above */
+static __device__ __forceinline__ void mma_tf32(float *c, const uint32_t *a, uint32_t b0, uint32_t b1)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm volatile("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+                 "{%0,%1,%2,%3};"
+                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#elif defined(CU_EMULATED)
+    emu_mma_tf32(c, a, b0, b1);
+#endif
+}
+
 /* Four 8 x 8 matrices; lane i gives the address of row i % 8 of matrix i / 8. */
 template <bool TRANSPOSED>
 static __device__ __forceinline__ void load_matrices(uint32_t *to, const void *from)

@@ -507,40 +507,60 @@ static void best(void **state)
 
 /* ---- delta ---- */
 
-static void one_delta(int nk, int nv, int dk, int dv, bool grouped)
+#define RUNS_MAX 4
+
+/* gates: how strongly the state is forgotten; alike: keys and queries point the same way, nearly, so that each row takes back most
+ * of what the one before it wrote. */
+struct delta_case {
+    int nk, nv, dk, dv;
+    bool grouped;
+    int64_t rows[RUNS_MAX];
+    float gates;
+    bool alike;
+};
+
+static void one_delta(const struct delta_case *k)
 {
     enum { TAPS = 4 };
-    int64_t cd = 2 * nk * dk + nv * dv, rows[2] = {1, 1 + rng_below(60)}, T = rows[0] + rows[1];
+    int nk = k->nk, nv = k->nv, dk = k->dk, dv = k->dv, n_runs = 0;
+    int64_t cd = 2 * nk * dk + nv * dv, T = 0;
+    while (n_runs < RUNS_MAX && k->rows[n_runs] > 0)
+        T += k->rows[n_runs++];
     float *w = rng_floats(cd * TAPS, 0.5f), *dt = rng_floats(nv, 1), *a = rng_floats(nv, 1),
           *norm = rng_floats(dv, 1);
     for (int i = 0; i < nv; i++)
-        a[i] = -fabsf(a[i]) - 0.01f;
-    struct be_delta d = {nk, nv, dk, dv, TAPS, grouped, 1e-6f, w, dt, a, norm, 0}, dd = d;
+        a[i] = k->gates * (-fabsf(a[i]) - 0.01f);
+    struct be_delta d = {nk, nv, dk, dv, TAPS, k->grouped, 1e-6f, w, dt, a, norm, 0}, dd = d;
     int64_t n_state = (int64_t)be_delta_state_floats(&d);
     dd.conv_w = floats_to_device(w, cd * TAPS);
     dd.dt_bias = floats_to_device(dt, nv);
     dd.a = floats_to_device(a, nv);
     dd.norm_w = floats_to_device(norm, dv);
     float *u = rng_floats(T * cd, 1), *z = rng_floats(T * nv * dv, 1), *bt = rng_floats(T * nv, 1),
-          *at = rng_floats(T * nv, 1);
-    float *s[2], *ds[2], *want = malloc((size_t)(T * nv * dv) * sizeof *want);
-    struct be_delta_run runs[2];
-    struct be_delta_run druns[2];
-    for (int r = 0; r < 2; r++) {
+          *at = rng_floats(T * nv, k->gates < 1 ? 1 : 4);
+    for (int64_t i = 0; k->alike && i < T * cd; i++)
+        u[i] = i % cd < 2 * nk * dk ? 3 + 0.1f * u[i] : u[i];
+    for (int64_t i = 0; k->alike && i < T * nv; i++)
+        bt[i] += 4; /* betas near 1 */
+    float *s[RUNS_MAX], *ds[RUNS_MAX], *want = malloc((size_t)(T * nv * dv) * sizeof *want);
+    struct be_delta_run runs[RUNS_MAX], druns[RUNS_MAX];
+    int64_t row0 = 0;
+    for (int r = 0; r < n_runs; r++) {
         s[r] = rng_floats(n_state, 0.3f);
         ds[r] = floats_to_device(s[r], n_state);
-        runs[r] = (struct be_delta_run){r ? rows[0] : 0, rows[r], s[r]};
-        druns[r] = (struct be_delta_run){r ? rows[0] : 0, rows[r], ds[r]};
+        runs[r] = (struct be_delta_run){row0, k->rows[r], s[r]};
+        druns[r] = (struct be_delta_run){row0, k->rows[r], ds[r]};
+        row0 += k->rows[r];
     }
     float *du = floats_to_device(u, T * cd), *dz = floats_to_device(z, T * nv * dv),
           *dbt = floats_to_device(bt, T * nv);
     float *dat = floats_to_device(at, T * nv), *dout = poisoned(T * nv * dv);
     struct be_delta_run *dr = to_device(druns, sizeof druns);
-    be_delta_net(gpu, dout, &dd, du, dz, dbt, dat, dr, 2, T);
-    be_delta_net(cpu, want, &d, u, z, bt, at, runs, 2, T);
-    settle("delta net", dout, want, T * nv * dv, 2e-4);
-    for (int r = 0; r < 2; r++)
-        settle("state of the delta net", ds[r], s[r], n_state, 2e-4);
+    be_delta_net(gpu, dout, &dd, du, dz, dbt, dat, dr, n_runs, T);
+    be_delta_net(cpu, want, &d, u, z, bt, at, runs, n_runs, T);
+    settle("delta net", dout, want, T * nv * dv, 5e-5);
+    for (int r = 0; r < n_runs; r++)
+        settle("state of the delta net", ds[r], s[r], n_state, 5e-5);
     be_release(gpu, (void *)dd.conv_w, 0);
     be_release(gpu, (void *)dd.dt_bias, 0);
     be_release(gpu, (void *)dd.a, 0);
@@ -562,12 +582,79 @@ static void one_delta(int nk, int nv, int dk, int dv, bool grouped)
 
 static void delta(void **state)
 {
-    one_delta(1, 1, 64, 64, false);
-    one_delta(2, 4, 128, 128, false);
-    one_delta(2, 4, 128, 128, true);
-    one_delta(16, 32, 128, 128, true);
-    one_delta(2, 2, 40, 24, false);
-    one_delta(1, 2, 256, 96, false);
+    static const struct delta_case cases[] = {
+        {1, 1, 64, 64, false, {1, 60}, 1, false},
+        {2, 4, 128, 128, false, {1, 40}, 1, false},
+        {2, 4, 128, 128, true, {16, 1, 16}, 1, false},
+        {16, 32, 128, 128, true, {1, 17}, 1, false},
+        {2, 2, 40, 24, false, {30, 3}, 1, false},
+        {1, 2, 256, 96, false, {1, 50}, 1, false},
+        {1, 3, 128, 128, true, {17, 64, 65, 1}, 1, false}, /* lengths beside those of chunks */
+        {1, 2, 128, 96, false, {63, 16, 128, 129}, 1, false},
+        {2, 2, 128, 32, false, {200}, 0.01f, false}, /* little is forgotten */
+        {1, 2, 128, 64, true, {130, 70}, 50, false}, /* almost all of it at once */
+        {1, 2, 128, 64, true, {150}, 0.001f, true},
+        {1, 2, 128, 64, true, {150}, 1, true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        one_delta(&cases[i]);
+    for (int i = 0; i < 6; i++) {
+        struct delta_case any = {
+            1, 2, 128, 32, rng_below(2), {1 + rng_below(150), 1 + rng_below(40)}, 1, rng_below(2)};
+        any.gates = expf(6 * rng_uniform());
+        one_delta(&any);
+    }
+}
+
+/* A run that is cut between chunks gives the same bits, in the output and in the state. */
+static void delta_cut(void **state)
+{
+    enum { NV = 2, D = 128, TAPS = 4, T = 150, CUT = 64, CD = 2 * D + NV * D };
+    float *w = rng_floats(CD * TAPS, 0.5f), *dt = rng_floats(NV, 1), *a = rng_floats(NV, 1),
+          *norm = rng_floats(D, 1);
+    for (int i = 0; i < NV; i++)
+        a[i] = -fabsf(a[i]);
+    struct be_delta d = {1,
+                         NV,
+                         D,
+                         D,
+                         TAPS,
+                         true,
+                         1e-6f,
+                         floats_to_device(w, CD * TAPS),
+                         floats_to_device(dt, NV),
+                         floats_to_device(a, NV),
+                         floats_to_device(norm, D),
+                         0};
+    int64_t n_state = (int64_t)be_delta_state_floats(&d), n_out = (int64_t)T * NV * D;
+    float *u = rng_floats(T * CD, 1), *z = rng_floats(n_out, 1), *bt = rng_floats(T * NV, 1),
+          *at = rng_floats(T * NV, 1), *s = rng_floats(n_state, 0.3f), *out[2], *end[2];
+    for (int cut = 0; cut < 2; cut++) {
+        float *du = floats_to_device(u, T * CD), *dz = floats_to_device(z, n_out),
+              *dbt = floats_to_device(bt, T * NV), *dat = floats_to_device(at, T * NV),
+              *dout = poisoned(n_out), *ds = floats_to_device(s, n_state);
+        for (int64_t from = 0, n; from < T; from += n) {
+            n = cut && from == 0 ? CUT : T - from;
+            struct be_delta_run run = {0, n, ds}, *dr = to_device(&run, sizeof run);
+            be_delta_net(gpu, dout + from * NV * D, &d, du + from * CD, dz + from * NV * D, dbt + from * NV,
+                         dat + from * NV, dr, 1, n);
+            be_release(gpu, dr, 0);
+        }
+        out[cut] = from_device(dout, n_out);
+        end[cut] = from_device(ds, n_state);
+        float *device[] = {du, dz, dbt, dat, dout, ds};
+        for (size_t i = 0; i < sizeof device / sizeof *device; i++)
+            be_release(gpu, device[i], 0);
+    }
+    assert_memory_equal(out[0], out[1], (size_t)n_out * sizeof *u);
+    assert_memory_equal(end[0], end[1], (size_t)n_state * sizeof *u);
+    float *host[] = {w, dt, a, norm, u, z, bt, at, s, out[0], out[1], end[0], end[1]};
+    for (size_t i = 0; i < sizeof host / sizeof *host; i++)
+        free(host[i]);
+    be_release(gpu, (void *)d.conv_w, 0);
+    be_release(gpu, (void *)d.dt_bias, 0);
+    be_release(gpu, (void *)d.a, 0);
+    be_release(gpu, (void *)d.norm_w, 0);
 }
 
 /* Weights take about what the file has, whatever their type, and what cannot be read is said so. */
@@ -619,6 +706,7 @@ int main(void)
         cmocka_unit_test(experts),
         cmocka_unit_test(best),
         cmocka_unit_test(delta),
+        cmocka_unit_test(delta_cut),
         cmocka_unit_test(weights_stay_small),
         cmocka_unit_test(memory_is_refused),
     };

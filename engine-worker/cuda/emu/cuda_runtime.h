@@ -188,6 +188,26 @@ static inline void emu_mma(float *c, const uint32_t *a, uint32_t b0, uint32_t b1
     emu_warp_barrier();
 }
 
+/* The same for 16 x 8 times 8 x 8 floats; what a tensor core does not look at must be zero. */
+static inline void emu_mma_tf32(float *c, const uint32_t *a, uint32_t b0, uint32_t b1)
+{
+    const uint32_t words[6] = {a[0], a[1], a[2], a[3], b0, b1};
+    unsigned lane = threadIdx.x % 32, g = lane / 4, i = lane % 4;
+    auto said = (float(*)[EMU_WORDS])emu_said();
+    for (unsigned k = 0; k < 6; k++)
+        said[lane][k] = words[k] & 0x1fff ? NAN : __uint_as_float(words[k]);
+    emu_warp_barrier();
+    for (unsigned k = 0; k < 8; k++) { /* column of a, row of b */
+        const float *left = said[4 * g + k % 4] + k / 4 * 2, *right = said[8 * i + k % 4] + 4 + k / 4,
+                    *next = said[8 * i + 4 + k % 4] + 4 + k / 4;
+        c[0] += left[0] * *right;
+        c[1] += left[0] * *next;
+        c[2] += left[1] * *right;
+        c[3] += left[1] * *next;
+    }
+    emu_warp_barrier();
+}
+
 /* Four 8 x 8 matrices of halves; lane i gives the address of row i % 8 of matrix i / 8. */
 static inline void emu_matrices(uint32_t *to, const void *from, bool transposed)
 {
