@@ -73,7 +73,11 @@ void prepare_begin(struct model *m, const struct event *e, struct effects *fx)
     if (!calls || m->read_only) {
         struct text t = {0};
         fill(m, parts, m->n_items, &t);
-        turn_submit(m, text_str(&t), fx);
+        if (text_str(&t)[strspn(text_str(&t), " \t\r\n")] == '\0')
+            notice(m, NOTICE_TROUBLE, "%.*s holds no text: nothing was sent.", (int)strcspn(e->name, " \n"),
+                   e->name);
+        else
+            turn_submit(m, text_str(&t), fx);
         text_free(&t);
         json_decref(o);
         return;

@@ -335,6 +335,11 @@ static void a_command_is_prepared(void **state)
     play_step(&p, (struct event){.kind = EV_TEMPLATE, .name = "/look", .text = parts});
     play_step(&p, (struct event){.kind = EV_STOP});
     assert_int_equal(p.m->core->phase, PH_IDLE);
+    size_t turns = p.m->n_turns;
+    play_step(&p, (struct event){
+                      .kind = EV_TEMPLATE, .name = "/empty", .text = "{\"parts\":[{\"text\":\" \\n\"}]}"});
+    play_step(&p, (struct event){.kind = EV_TEMPLATE, .name = "/none", .text = "{\"parts\":[]}"});
+    assert_int_equal(p.m->n_turns, turns);
     play_say(&p, "after");
     assert_null(strstr(p.body, "/look"));
     play_valid(p.body);
