@@ -1,7 +1,9 @@
 /* Requests: their framing in any pieces, and bodies from bytes to parameters. */
 #include "../http/framing.h"
 #include "body.h"
+#include "messages_body.h"
 #include "params.h"
+#include "responses_body.h"
 
 #include <stdlib.h>
 
@@ -23,6 +25,19 @@ static void frame(const uint8_t *data, size_t n, size_t piece, struct framing *f
     framing_fini(f);
 }
 
+/* A request of another API becomes a chat request or is refused with a reason; what came stays as it was. */
+static void convert(const json_t *body, json_t *(*to_chat)(const json_t *body, struct api_err *e))
+{
+    struct api_err e;
+    json_t *before = json_deep_copy(body), *o = to_chat(body, &e);
+    if (o ? !json_is_array(json_object_get(o, "messages")) : e.status < 400 || e.status > 599)
+        abort();
+    json_decref(o);
+    if (!json_equal(body, before))
+        abort();
+    json_decref(before);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
@@ -35,6 +50,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     if (whole.state != pieces.state || whole.heads != pieces.heads || whole.left != pieces.left)
         abort();
     json_t *body = body_parse((const char *)data, n, &e);
+    if (body) {
+        convert(body, messages_body);
+        convert(body, responses_body);
+    }
     if (body && params_parse(&p, body, &env, &e) == 0) {
         json_t *o = params_json(&p);
         if (!o || !(p.s.temperature >= 0) || !(p.s.top_p >= 0 && p.s.top_p <= 1) || p.n < 1 || p.n > 4 ||
