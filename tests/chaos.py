@@ -15,6 +15,7 @@ import collections
 import os
 import random
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -48,11 +49,31 @@ def descriptors(pid):
     return kinds
 
 
+class Death:
+    """Of a gateway, or of a vitriold with its gateway: from the moment before the signal, which may come long after it was
+    decided on a busy machine, until the kernel says that all are gone, and with them their connections."""
+
+    def __init__(self, name, fds):
+        self.name, self.fds, self.begin, self.end = name, fds, time.monotonic(), None
+
+    def watch(self):
+        for fd in self.fds:
+            p = select.poll()
+            p.register(fd, select.POLLIN)
+            p.poll()
+            os.close(fd)
+        self.end = time.monotonic()
+
+    def meets(self, t0, t1):
+        """Something was on its way from t0 to t1 when they died."""
+        return self.begin <= t1 and (self.end is None or self.end >= t0)
+
+
 class Run:
     def __init__(self, opt):
         self.opt, self.random = opt, random.Random(opt.seed)
         self.faults, self.ends = collections.Counter(), collections.Counter()
-        self.bad, self.cuts, self.rss, self.ended = [], [], {}, False
+        self.bad, self.deaths, self.rss, self.ended = [], [], {}, False
         self.lock, self.over = threading.Lock(), threading.Event()
         self.box = None if box.why_not() else box.Box(MEMORY_MIB)
         self.disk = self.mount()
@@ -84,10 +105,18 @@ class Run:
     def references(self):
         return {(p, n): self.app.text(p, n, ignore_eos=True) for p in PROMPTS for n in LENGTHS}
 
-    def cut_allowed(self, t0):
-        """A gateway, or the vitriold above it, died while the answer was on its way."""
+    def cut(self, t0, what):
+        """An answer that was asked for at t0 is cut off: a gateway, or the vitriold above it, died meanwhile, or it is silent."""
         with self.lock:
-            return any(t >= t0 - 0.5 for t in self.cuts)
+            deaths = list(self.deaths)
+        now = time.monotonic()
+        if any(d.meets(t0, now) for d in deaths):
+            return self.note('cut by a death of the gateway')
+        last = 'none had'
+        if deaths:
+            last = 'the last was that of %s, begun %.3f s and over %.3f s before the request' % (
+                deaths[-1].name, t0 - deaths[-1].begin, t0 - deaths[-1].end)
+        self.note('SILENT', '%s, %.3f s after it was asked for, although no gateway died meanwhile (%s)' % (what, now - t0, last))
 
     def note(self, end, text=None):
         with self.lock:
@@ -121,10 +150,10 @@ class Run:
                 s.run(until_events=3)
                 time.sleep(rng.uniform(0.5, 3))
             s.run()
-            if s.end == 'cut' and self.cut_allowed(t0):
+            if s.end == 'cut':
                 if not want.startswith(s.text):
                     return self.note('WRONG', 'cut: %r does not begin %r' % (s.text, want))
-                return self.note('cut by a death of the gateway')
+                return self.cut(t0, '%s: cut after %r' % (kind, s.r.raw[-400:]))
             how = check_transcript(s)
             if how == 'normal':
                 return self.note('whole') if s.text == want else self.note('WRONG', '%s: %r is not %r' % (kind, s.text, want))
@@ -137,9 +166,7 @@ class Run:
         except TimeoutError:
             self.note('SILENT', '%s: nothing for 300 s' % kind)
         except (OSError, stream.Cut, IndexError) as e:
-            if self.cut_allowed(t0):
-                return self.note('cut by a death of the gateway')
-            self.note('SILENT', '%s: %r although no gateway died' % (kind, e))
+            self.cut(t0, '%s: %r' % (kind, e))
 
     def client(self, number):
         rng = random.Random(self.opt.seed * 1000 + number)
@@ -151,15 +178,24 @@ class Run:
     def kill(self, name):
         with self.lock:
             self.faults['kill ' + name] += 1
-        if name in ('gateway', 'vitriold'):
-            with self.lock:
-                self.cuts.append(time.monotonic())
         try:
+            if name in ('gateway', 'vitriold'):
+                return self.kill_gateway(name)
             self.app.kill(name)
         except (OSError, AssertionError):
-            return
-        if name in ('gateway', 'vitriold'):  # what it takes with it ends within seconds
-            threading.Timer(3, lambda: self.cuts.append(time.monotonic())).start()
+            pass
+
+    def kill_gateway(self, name):
+        """Kills it, or vitriold, which it follows as soon as its clients are told."""
+        gateway = self.app.child('gateway') if name == 'gateway' else self.app.children().get('gateway')
+        fds = [os.pidfd_open(p) for p in {'gateway': [gateway], 'vitriold': [self.app.pid, gateway]}[name] if p]
+        death = Death(name, fds)
+        with self.lock:
+            self.deaths.append(death)
+        try:
+            signal.pidfd_send_signal(fds[0], signal.SIGKILL)
+        finally:
+            threading.Thread(target=death.watch, daemon=True).start()
 
     def stop(self, name, seconds):
         self.faults['stop %s' % name] += 1
@@ -342,4 +378,5 @@ def main():
     sys.exit(1 if run.bad or died else 0)
 
 
-main()
+if __name__ == '__main__':
+    main()
