@@ -5,7 +5,8 @@
  * and the process has to end. One thread, except for be_fetch.
  *
  * Arithmetic: matmuls of quantized weights take both operands as f16, products and sums as float32; up to CU_FEW_ROWS rows they
- * sum in an order that depends on the weight's shape, more rows in another that does, too. Float weights do the same beyond
+ * sum in an order that depends on the weight's shape, more rows in another that does, too. A single row times Q4_K, Q5_K or Q6_K
+ * is taken as codes of 15 bits with a scale for every 32 values, multiplied as integers. Float weights do the same beyond
  * CU_VEC_ROWS rows; up to them they are multiplied as float32. Attention takes queries and weights as f16. So a row's result
  * depends on which way its batch takes, and on nothing else of its neighbours. On GPUs without tensor cores (before sm_75)
  * quantized weights are multiplied with int8 activations, as on the CPU. test_cuda.c and test_attention.c state the bounds. Experts' rows may be

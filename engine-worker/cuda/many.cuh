@@ -21,6 +21,7 @@ struct spans {
     const int64_t *first;
     const int32_t *tiles;
     int n_expert;
+    bool single; /* there is one row, or no expert has more */
 };
 
 /* First blocks of the weights, a block taking `rows` rows. Returns how many there are in all. */
@@ -136,6 +137,8 @@ static inline void launch_own_rows(struct many *m, const struct spans *s, Eight 
  * weights, y[0] = act(y[0]) * y[1] is made and its halves are left. */
 enum gate_act { GATE_NONE, GATE_SILU, GATE_GELU };
 void cu_few(struct cu *c, struct many *m, const struct spans *s, enum gate_act act);
+/* Of a single row, where the type has kernels for it; false: it has none. */
+bool cu_one(struct cu *c, struct many *m, const struct spans *s, enum gate_act act);
 void cu_coded_few(struct cu *c, struct many *m, const struct spans *s);
 void cu_tiled(struct cu *c, struct many *m, const struct spans *s);
 void cu_plain(struct cu *c, struct many *m, const struct spans *s, const float *x);

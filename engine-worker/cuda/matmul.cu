@@ -124,6 +124,8 @@ static void run(struct cu *c, struct many *m, const struct spans *s, const float
     }
     prepare(c, left, x, s->T, m->w[0].n_in);
     tiles.tiles = c->expert_tiles[few ? 0 : 1];
+    if (few && s->single && cu_one(c, m, &tiles, GATE_NONE))
+        return;
     if (few && is_coded(m->w[0].type))
         cu_coded_few(c, m, &tiles);
     else if (few)
@@ -157,7 +159,7 @@ static void matmul(struct cu *c, const struct spans *s, float *const *y, const s
 void cu_matmul_n(struct be *b, float *const *y, const struct be_weight *const *w, int n, const float *x,
                  int64_t T)
 {
-    struct spans s = {(int)T, NULL, NULL, 0};
+    struct spans s = {(int)T, NULL, NULL, 0, T == 1};
     matmul(cu_of(b), &s, y, w, n, x, 1);
 }
 
@@ -165,7 +167,7 @@ void cu_matmul_n(struct be *b, float *const *y, const struct be_weight *const *w
 void cu_moe_matmul(struct be *b, float *const *y, const struct be_weight *const *w, int n, const float *x,
                    const int64_t *first, const struct be_route *r, int64_t T)
 {
-    struct spans s = {(int)(T * r->n_used), first, NULL, r->n_expert};
+    struct spans s = {(int)(T * r->n_used), first, NULL, r->n_expert, T == 1};
     matmul(cu_of(b), &s, y, w, n, x, r->n_expert);
 }
 
@@ -174,7 +176,7 @@ void cu_matmul_gated(struct be *b, float *g, float *u, const struct be_weight *g
                      const struct be_weight *up, bool gelu, const float *x, int64_t T)
 {
     struct cu *c = cu_of(b);
-    struct spans s = {(int)T, NULL, NULL, 0};
+    struct spans s = {(int)T, NULL, NULL, 0, T == 1};
     const float *left = c->left;
     bool together = c->tensor_cores && !is_float(gate->type) && !is_coded(gate->type) &&
                     gate->type == up->type && is_few(&s, true) && cu_can_leave(c, T, gate->n_out);
@@ -192,7 +194,9 @@ void cu_matmul_gated(struct be *b, float *g, float *u, const struct be_weight *g
         return;
     struct many m = {{cu_planes(gate, 1), cu_planes(up, 1)}, {g, u}, {}, 2};
     prepare(c, left, x, T, gate->n_in);
-    cu_few(c, &m, &s, gelu ? GATE_GELU : GATE_SILU);
+    enum gate_act act = gelu ? GATE_GELU : GATE_SILU;
+    if (!s.single || !cu_one(c, &m, &s, act))
+        cu_few(c, &m, &s, act);
     __half *old = c->xh; /* the result's halves were left beside those that were read */
     c->xh = c->xg;
     c->xg = old;

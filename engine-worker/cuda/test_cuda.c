@@ -107,7 +107,7 @@ static void plain_matmuls(void **state)
     gpu = with;
 }
 
-/* A row's result does not depend on its neighbours, as long as they are some or many (cu.h). */
+/* A row's result does not depend on its neighbours, as long as they are some or many (cu.h); a single row may be near it only. */
 static void neighbours_of(uint32_t type)
 {
     enum { N = 1024, OUT = 130 };
@@ -121,7 +121,10 @@ static void neighbours_of(uint32_t type)
     float *eight = from_device(dy, 8 * OUT);
     be_matmul(gpu, dy, &dw, dx + 2 * N, 1);
     float *one = from_device(dy, OUT);
-    assert_memory_equal(one, eight + 2 * OUT, OUT * sizeof *one);
+    if (type == GT_Q4_K || type == GT_Q5_K || type == GT_Q6_K)
+        near("a row alone", one, eight + 2 * OUT, OUT, 1e-3);
+    else
+        assert_memory_equal(one, eight + 2 * OUT, OUT * sizeof *one);
     be_matmul(gpu, dy, &dw, dx + 3 * N, 29);
     float *some = from_device(dy, 29 * OUT);
     be_matmul(gpu, dy, &dw, dx + 5 * N, 20);
