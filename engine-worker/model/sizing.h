@@ -13,8 +13,8 @@
 /* Rows of logits beside those of the slots: forced ids that a step can tell the log-probabilities of. */
 #define SIZING_SCORE_ROWS 32
 /* What a GPU takes beside what is planned to the byte: kernels, when they are first used, recorded graphs, and rounding. Measured
- * on an H200: 2 to 5 MiB. */
-#define SIZING_CODE (4u << 20)
+ * on an H200: 2 to 15 MiB. */
+#define SIZING_CODE (16u << 20)
 /* Left free on a GPU for the driver and for the display, where nobody says otherwise (engine.vram_floor_mib). */
 #define SIZING_RESERVE (256ull << 20)
 
