@@ -14,6 +14,7 @@
 #endif
 #endif
 #ifdef ASAN
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -160,6 +161,9 @@ static void begin(void)
 /* A stack whose top looks as if emu_switch had been called from `begin`. */
 static void set_up(struct fiber *f)
 {
+#ifdef ASAN
+    __asan_unpoison_memory_region(f->stack, STACK); /* a thread that is gone did not return */
+#endif
     void **top = (void **)(f->stack + STACK);
     *--top = NULL; /* begin's return address, so that its stack is aligned as a call leaves it */
     void (*entry)(void) = begin;
