@@ -212,8 +212,10 @@ int map_matrices(struct map *p, struct be_weight **w, int layer, const char *nam
         return -1;
     uint64_t bytes = ggml_row_bytes(t->type, (uint64_t)in.n) * (uint64_t)out.n;
     for (int64_t e = 0; e < n.n; e++)
-        (*w)[e] = (struct be_weight){
-            .type = t->type, .n_in = in.n, .n_out = out.n, .data = t->data + (uint64_t)e * bytes};
+        (*w)[e] = (struct be_weight){.type = t->type,
+                                     .n_in = in.n,
+                                     .n_out = out.n,
+                                     .data = t->data ? t->data + (uint64_t)e * bytes : NULL};
     return 0;
 }
 

@@ -78,8 +78,9 @@ static int split_fused(struct map *p, struct be_weight *gate, struct be_weight *
     for (int32_t e = 0; e < n; e++) {
         gate[e].n_out = inner;
         (*up)[e] = gate[e];
-        (*up)[e].data = (const uint8_t *)gate[e].data +
-                        ggml_row_bytes(gate[e].type, (uint64_t)gate[e].n_in) * (uint64_t)inner;
+        if (gate[e].data) /* shapes alone have none */
+            (*up)[e].data = (const uint8_t *)gate[e].data +
+                            ggml_row_bytes(gate[e].type, (uint64_t)gate[e].n_in) * (uint64_t)inner;
     }
     return 0;
 }
