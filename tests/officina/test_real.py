@@ -1,6 +1,4 @@
 """Officina before a real appliance with the embedded model."""
-import os
-import signal
 
 from harness import stream
 from harness.workshop import Workshop
@@ -31,11 +29,10 @@ def test_an_engine_that_is_killed_while_it_writes(make, tmp_path):
     t = w.start()
     t.put(type='user', text='Tell me a long story of the sea.')
     begin = t.until('text')['text']
-    killed = a.children()['engine0']
-    os.kill(killed, signal.SIGKILL)
+    killed = a.kill('engine0')
     end = t.until('turn_end')
     assert end['state'] == 'done', t.events
     # How many events carry the answer is the kernel's choice, who takes what has come at once; not how much it is.
     answer = ''.join(e['text'] for e in t.events if e['type'] == 'text')
-    assert answer.startswith(begin) and len(answer) > len(begin) and a.children()['engine0'] != killed
+    assert answer.startswith(begin) and len(answer) > len(begin) and a.next_generation('engine0', killed)
     assert t.close() == 0
