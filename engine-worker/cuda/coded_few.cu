@@ -209,18 +209,6 @@ multiply(float (*sum)[TILES][4], const uint4 *lump, const struct cu_weight &w, i
     }
 }
 
-static __device__ __forceinline__ float sum_of(const uint4 &v)
-{
-    const uint32_t w[4] = {v.x, v.y, v.z, v.w};
-    float s = 0;
-#pragma unroll
-    for (int k = 0; k < 4; k++) {
-        float2 f = __half22float2(as_half2(w[k]));
-        s += f.x + f.y;
-    }
-    return s;
-}
-
 /* Sums of the activations of a warp's lump, once for all rows. */
 template <int TILES>
 static __device__ __forceinline__ void sum_up(uint2 *to, int p0, const struct halves &x, const struct span &s)

@@ -119,18 +119,6 @@ static __device__ __forceinline__ void fetch_all(struct ready *r, const struct c
         }
 }
 
-static __device__ __forceinline__ float sum_of(const uint4 &v)
-{
-    const uint32_t w[4] = {v.x, v.y, v.z, v.w};
-    float s = 0;
-#pragma unroll
-    for (int k = 0; k < 4; k++) {
-        float2 f = __half22float2(as_half2(w[k]));
-        s += f.x + f.y;
-    }
-    return s;
-}
-
 /* Sums of the activations, once for all rows: of one token [lump][4], as lanes i want them. Four neighbours sum one group each. */
 template <uint32_t TYPE>
 static __device__ __forceinline__ void sum_up_one(uint2 *to, const struct halves &x, int t, int units)
@@ -424,15 +412,6 @@ __global__ void __launch_bounds__(32 * MOST_WARPS, AT_ONCE)
     }
 }
 
-static __device__ __forceinline__ float silu(float v)
-{
-    return v / (1 + expf(-v));
-}
-static __device__ __forceinline__ float gelu(float v)
-{
-    return 0.5f * v * (1 + tanhf(0.79788456f * v * (1 + 0.044715f * v * v)));
-}
-
 /* Both weights of a gated feed-forward part: y[0] = act(gate) * up, and its halves. */
 template <uint32_t TYPE, int TILES, bool ONE>
 __global__ void __launch_bounds__(32 * MOST_WARPS, AT_ONCE)
@@ -460,7 +439,7 @@ __global__ void __launch_bounds__(32 * MOST_WARPS, AT_ONCE)
             if (row >= n_out)
                 continue;
             float g = total<TILES>(parts[0], t, at % ROWS);
-            float v = (use_gelu ? gelu(g) : silu(g)) * total<TILES>(parts[1], t, at % ROWS);
+            float v = activate(g, use_gelu) * total<TILES>(parts[1], t, at % ROWS);
             m.y[0][(int64_t)(k.s.t0 + t) * n_out + row] = v;
             left.x[half_at(left, (uint32_t)(k.s.t0 + t), (uint32_t)row)] =
                 __float2half_rn(v * (1 / HALF_SCALE));

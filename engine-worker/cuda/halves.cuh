@@ -24,6 +24,19 @@ static __device__ __forceinline__ uint32_t bits_of(__half2 v)
     return *(const uint32_t *)&v;
 }
 
+/* Sum of a unit. */
+static __device__ __forceinline__ float sum_of(const uint4 &v)
+{
+    const uint32_t w[4] = {v.x, v.y, v.z, v.w};
+    float s = 0;
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        float2 f = __half22float2(as_half2(w[k]));
+        s += f.x + f.y;
+    }
+    return s;
+}
+
 struct halves {
     __half *x; /* [n rounded up to 16, / 8][T][8] */
     uint32_t T, n;

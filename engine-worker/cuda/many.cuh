@@ -132,6 +132,12 @@ static inline void launch_own_rows(struct many *m, const struct spans *s, Eight 
         one(dim3(blocks, rest - t < GRID_Y ? rest - t : GRID_Y), (int)(done + t));
 }
 
+/* What few rows do with the gate: in one place, so that one row and several agree. */
+static __device__ __forceinline__ float activate(float g, bool gelu)
+{
+    return gelu ? 0.5f * g * (1 + tanhf(0.79788456f * g * (1 + 0.044715f * g * g))) : g / (1 + expf(-g));
+}
+
 /* y = x Wᵀ for m's weights, all of one quantized type (few, and coded_few for the types of coded.cuh: up to CU_FEW_ROWS rows of an
  * expert or of all; tiled: any type, any number; plain: for GPUs without tensor cores). x as halves, but for plain. act: of two
  * weights, y[0] = act(y[0]) * y[1] is made and its halves are left. */

@@ -243,11 +243,6 @@ static inline __host__ __device__ int twins_of(int64_t n)
     return ((int)(n / TWIN) + 31) / 32 * 32;
 }
 
-static __device__ __forceinline__ float activate(float g, bool gelu)
-{
-    return gelu ? 0.5f * g * (1 + tanhf(0.79788456f * g * (1 + 0.044715f * g * g))) : g / (1 + expf(-g));
-}
-
 /* The two rows of a warp's turn: rows 2 r and 2 r + 1 of a weight, or row r of gate and of up. */
 struct two_rows {
     int i[2];       /* weights */

@@ -7,17 +7,6 @@
 
 enum { MAX_TOKENS = 4096 /* when the request does not say */ };
 
-static const char *word(const json_t *o, const char *key)
-{
-    const char *s = json_string_value(json_object_get(o, key));
-    return s ? s : "";
-}
-
-static bool is(const json_t *block, const char *type)
-{
-    return strcmp(word(block, "type"), type) == 0;
-}
-
 static int bad(struct api_err *e, size_t i, const char *what)
 {
     char param[64];
@@ -51,7 +40,7 @@ static int add_system(const json_t *system, json_t *out, struct api_err *e)
     json_array_foreach(system, i, block)
     {
         const json_t *text = json_object_get(block, "text");
-        if (!is(block, "text") || !json_is_string(text)) {
+        if (!field_type_is(block, "text") || !json_is_string(text)) {
             json_decref(parts);
             return api_fail(e, 400, "system", "Field 'system[%zu]': must be a text block", i);
         }
@@ -82,7 +71,7 @@ static int add_result(const struct parts *p, const json_t *block, json_t *out, s
         return bad(e, p->at, ".content': a tool_result needs tool_use_id");
     json_array_foreach(content, i, one)
     {
-        if (!is(one, "text"))
+        if (!field_type_is(one, "text"))
             return bad(e, p->at,
                        ".content': a tool_result may hold text only, images are not supported by this model");
     }
@@ -110,19 +99,19 @@ static int add_use(struct parts *p, const json_t *block, struct api_err *e)
 
 static int add_block(struct parts *p, const json_t *block, bool assistant, json_t *out, struct api_err *e)
 {
-    if (is(block, "text") && json_is_string(json_object_get(block, "text")))
+    if (field_type_is(block, "text") && json_is_string(json_object_get(block, "text")))
         return json_array_append_new(p->text, text_part(block));
-    if (!assistant && is(block, "tool_result"))
+    if (!assistant && field_type_is(block, "tool_result"))
         return add_result(p, block, out, e);
-    if (assistant && is(block, "tool_use"))
+    if (assistant && field_type_is(block, "tool_use"))
         return add_use(p, block, e);
-    if (assistant && is(block, "thinking")) {
-        buf_puts(&p->think, word(block, "thinking"));
+    if (assistant && field_type_is(block, "thinking")) {
+        buf_puts(&p->think, field_word(block, "thinking"));
         return 0;
     }
-    if (assistant && is(block, "redacted_thinking"))
+    if (assistant && field_type_is(block, "redacted_thinking"))
         return 0;
-    if (is(block, "image") || is(block, "document"))
+    if (field_type_is(block, "image") || field_type_is(block, "document"))
         return bad(e, p->at, ".content': images and documents are not supported by this model");
     return bad(e, p->at, ".content': a block must be text, tool_use, tool_result or thinking");
 }
@@ -134,7 +123,7 @@ static int add_parts(struct parts *p, const char *role, json_t *out)
     bool calls = json_array_size(p->calls) > 0, text = json_array_size(p->text) > 0,
          user = strcmp(role, "user") == 0;
     if (user && !text && json_array_size(out) > 0 &&
-        strcmp(word(json_array_get(out, json_array_size(out) - 1), "role"), "tool") == 0) {
+        strcmp(field_word(json_array_get(out, json_array_size(out) - 1), "role"), "tool") == 0) {
         json_decref(m);
         return 0; /* results alone */
     }
@@ -151,7 +140,7 @@ static int add_parts(struct parts *p, const char *role, json_t *out)
 
 static int add_message(const json_t *m, size_t at, json_t *out, struct api_err *e)
 {
-    const char *role = word(m, "role");
+    const char *role = field_word(m, "role");
     json_t *content = json_object_get(m, "content"), *block;
     bool assistant = strcmp(role, "assistant") == 0;
     if (!assistant && strcmp(role, "user") != 0 && strcmp(role, "system") != 0)
@@ -192,7 +181,7 @@ static int set_tools(const json_t *body, json_t *out, struct api_err *e)
     json_array_foreach(tools, i, one)
     {
         json_t *schema = field(one, "input_schema"), *about = field(one, "description"), *f;
-        if (!schema && field(one, "type") && !is(one, "custom"))
+        if (!schema && field(one, "type") && !field_type_is(one, "custom"))
             continue;
         f = json_object();
         json_object_set(f, "name", json_object_get(one, "name"));
@@ -215,11 +204,11 @@ static int set_choice(const json_t *body, json_t *out, struct api_err *e)
         return -1;
     if (alone)
         json_object_set_new(out, "parallel_tool_calls", json_false());
-    if (is(choice, "auto") || is(choice, "none"))
-        return json_object_set_new(out, "tool_choice", json_string(word(choice, "type")));
-    if (is(choice, "any"))
+    if (field_type_is(choice, "auto") || field_type_is(choice, "none"))
+        return json_object_set_new(out, "tool_choice", json_string(field_word(choice, "type")));
+    if (field_type_is(choice, "any"))
         return json_object_set_new(out, "tool_choice", json_string("required"));
-    if (!is(choice, "tool") || !json_is_string(json_object_get(choice, "name")))
+    if (!field_type_is(choice, "tool") || !json_is_string(json_object_get(choice, "name")))
         return api_fail(
             e, 400, "tool_choice",
             "Field 'tool_choice': must be an object of type auto, any, none, or tool with a name");
@@ -232,7 +221,7 @@ static void set_thinking(const json_t *body, json_t *out)
 {
     const json_t *think = field(body, "thinking");
     if (think && !field(body, "enable_thinking"))
-        json_object_set_new(out, "enable_thinking", json_boolean(!is(think, "disabled")));
+        json_object_set_new(out, "enable_thinking", json_boolean(!field_type_is(think, "disabled")));
 }
 
 static int fill(const json_t *body, json_t *out, struct api_err *e)

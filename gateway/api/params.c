@@ -62,6 +62,17 @@ const struct param_row *params_table(size_t *n)
     return table;
 }
 
+const char *field_word(const json_t *o, const char *name)
+{
+    const char *s = json_string_value(json_object_get(o, name));
+    return s ? s : "";
+}
+
+bool field_type_is(const json_t *o, const char *type)
+{
+    return strcmp(field_word(o, "type"), type) == 0;
+}
+
 json_t *field(const json_t *o, const char *name)
 {
     json_t *v = json_object_get(o, name);

@@ -77,5 +77,8 @@ int field_int(const json_t *o, const char *name, int64_t min, int64_t max, int64
 int field_str(const json_t *o, const char *name, const char **out, struct api_err *e);
 /* The value, NULL when absent or null. */
 json_t *field(const json_t *o, const char *name);
+/* The string, or "" where there is none; and whether that of "type" is this one. */
+const char *field_word(const json_t *o, const char *name);
+bool field_type_is(const json_t *o, const char *type);
 
 #endif

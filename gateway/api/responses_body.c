@@ -5,17 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *word(const json_t *o, const char *key)
-{
-    const char *s = json_string_value(json_object_get(o, key));
-    return s ? s : "";
-}
-
-static bool is(const json_t *item, const char *type)
-{
-    return strcmp(word(item, "type"), type) == 0;
-}
-
 static int bad(struct api_err *e, size_t i, const char *what)
 {
     char param[64];
@@ -31,12 +20,13 @@ static json_t *text_parts(const json_t *content, size_t at, struct api_err *e)
     json_array_foreach(content, i, part)
     {
         json_t *text = json_object_get(part, "text");
-        bool known = is(part, "input_text") || is(part, "output_text") || is(part, "text") ||
-                     is(part, "reasoning_text") || is(part, "summary_text");
+        bool known = field_type_is(part, "input_text") || field_type_is(part, "output_text") ||
+                     field_type_is(part, "text") || field_type_is(part, "reasoning_text") ||
+                     field_type_is(part, "summary_text");
         if (!known || !json_is_string(text)) {
             json_decref(parts);
             bad(e, at,
-                is(part, "input_image") || is(part, "input_file")
+                field_type_is(part, "input_image") || field_type_is(part, "input_file")
                     ? ".content': images and files are not supported by this model"
                     : ".content': each part must be {\"type\":\"input_text\",\"text\":…}");
             return NULL;
@@ -65,7 +55,7 @@ static json_t *text_of(json_t *v, size_t at, struct api_err *e)
 static json_t *assistant_at_end(json_t *out)
 {
     json_t *last = json_array_get(out, json_array_size(out) - 1);
-    if (json_array_size(out) > 0 && strcmp(word(last, "role"), "assistant") == 0)
+    if (json_array_size(out) > 0 && strcmp(field_word(last, "role"), "assistant") == 0)
         return last;
     json_t *m = json_pack("{s:s, s:n}", "role", "assistant", "content");
     json_array_append_new(out, m);
@@ -102,7 +92,7 @@ static int add_thought(const json_t *item, json_t *out)
     json_t *content = json_object_get(item, "content"), *part;
     struct buf text = {0};
     size_t i;
-    json_array_foreach(content, i, part) buf_puts(&text, word(part, "text"));
+    json_array_foreach(content, i, part) buf_puts(&text, field_word(part, "text"));
     if (text.n > 0)
         json_array_append_new(out, json_pack("{s:s, s:n, s:s%}", "role", "assistant", "content",
                                              "reasoning_content", text.p, text.n));
@@ -128,7 +118,7 @@ static int add_message(const json_t *item, size_t at, json_t *out, struct api_er
 
 static int add_item(const json_t *item, size_t at, json_t *out, struct api_err *e)
 {
-    const char *type = word(item, "type");
+    const char *type = field_word(item, "type");
     if (!json_is_object(item))
         return bad(e, at, "': must be an object");
     if (strcmp(type, "message") == 0 || (!*type && json_object_get(item, "role")))
@@ -183,7 +173,7 @@ static int set_tools(const json_t *body, json_t *out, struct api_err *e)
     list = json_array();
     json_array_foreach(tools, i, one)
     {
-        if (!is(one, "function"))
+        if (!field_type_is(one, "function"))
             continue;
         json_t *f = json_object();
         for (size_t k = 0; k < sizeof keys / sizeof *keys; k++)
@@ -199,10 +189,10 @@ static void set_choice(const json_t *body, json_t *out)
     const json_t *choice = field(body, "tool_choice");
     if (json_is_string(choice))
         json_object_set(out, "tool_choice", (json_t *)(uintptr_t)choice);
-    else if (is(choice, "function"))
+    else if (field_type_is(choice, "function"))
         json_object_set_new(
             out, "tool_choice",
-            json_pack("{s:s, s:{s:s}}", "type", "function", "function", "name", word(choice, "name")));
+            json_pack("{s:s, s:{s:s}}", "type", "function", "function", "name", field_word(choice, "name")));
 }
 
 static int set_format(const json_t *body, json_t *out, struct api_err *e)
@@ -210,7 +200,7 @@ static int set_format(const json_t *body, json_t *out, struct api_err *e)
     json_t *format = field(field(body, "text"), "format");
     if (!format)
         return 0;
-    if (!is(format, "json_schema"))
+    if (!field_type_is(format, "json_schema"))
         return json_object_set(out, "response_format", format);
     json_t *schema = json_copy(format);
     if (!schema || json_object_del(schema, "type"))
