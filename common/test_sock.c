@@ -1,17 +1,16 @@
 #include "sock.h"
 
+#include "fixture_sock.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 
 #include <cmocka.h>
-#include <dirent.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 struct pair {
@@ -87,16 +86,6 @@ static void test_level(void **state)
     close_both(&p);
 }
 
-static unsigned descriptors(void)
-{
-    unsigned n = 0;
-    DIR *d = opendir("/proc/self/fd");
-    while (readdir(d) != NULL)
-        n++;
-    closedir(d);
-    return n;
-}
-
 /* A process that lives for months opens a socket for every generation of its children. */
 static void test_leaves_nothing(void **state)
 {
@@ -112,24 +101,13 @@ static void test_leaves_nothing(void **state)
     snprintf(p.path, sizeof p.path, "%s/s", p.folder);
     for (int i = 0; i < 20; i++) {
         if (i == 1)
-            before = descriptors();
+            before = fixture_descriptors();
         assert_int_equal(vt_sock_listen(&p.a, p.path, &opts, &err), 0);
         assert_false(readable(p.a, 0));
         vt_sock_close(p.a);
     }
-    for (int i = 0; i < 1000 && descriptors() > before; i++)
-        usleep(10000); /* the library closes some of them in a thread of its own */
-    assert_true(descriptors() <= before);
+    fixture_descriptors_back(before);
     rmdir(p.folder);
-}
-
-static void knock(const char *path)
-{
-    struct sockaddr_un a = {.sun_family = AF_UNIX};
-    snprintf(a.sun_path, sizeof a.sun_path, "%s", path);
-    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
-    close(fd);
 }
 
 /* Who connects and leaves takes nothing from the one that is waited for, and nothing stays of either. */
@@ -143,19 +121,17 @@ static void test_knocks(void **state)
     snprintf(p.path, sizeof p.path, "%s/s", p.folder);
     for (int i = 0; i < 10; i++) {
         if (i == 1)
-            before = descriptors();
+            before = fixture_descriptors();
         assert_int_equal(vt_sock_listen(&p.a, p.path, &opts, &err), 0);
         for (int k = 0; k < 20; k++)
-            knock(p.path);
+            fixture_knock(p.path);
         assert_int_equal(vt_sock_dial(&p.b, p.path, &opts, &err), 0);
         send_number(p.b, 7);
         wants_number(p.a, 7);
         vt_sock_close(p.a);
         vt_sock_close(p.b);
     }
-    for (int i = 0; i < 1000 && descriptors() > before; i++)
-        usleep(10000);
-    assert_true(descriptors() <= before);
+    fixture_descriptors_back(before);
     rmdir(p.folder);
 }
 
