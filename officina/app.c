@@ -57,15 +57,27 @@ static void keep_seen(void *arg, const char *path, const uint64_t *lines, size_t
     store_seen(a->store, path, lines, n, NULL); /* when it cannot be stored the model reads the file again */
 }
 
+static void tell_core(struct app *a, const struct event *e, struct effects *fx)
+{
+    if (a->record != NULL)
+        event_log_write(a->record, e);
+    core_step(a->m, e, fx);
+}
+
 static void step(struct app *a, struct event *e)
 {
     struct effects fx = {0};
     int64_t spent = a->m->gauges.spent;
     bool was_idle = a->m->status == ST_READY;
     e->at = e->at != 0 ? e->at : off_clock_now(&a->clock);
-    if (a->record != NULL)
-        event_log_write(a->record, e);
-    core_step(a->m, e, &fx);
+    if (e->kind == EV_SUBMIT) {
+        struct event around;
+        app_around(a, &around);
+        around.at = e->at;
+        tell_core(a, &around, &fx);
+        free((void *)around.text);
+    }
+    tell_core(a, e, &fx);
     /* While a conversation comes back, what has not come yet would be taken for deleted. Within an answer only what the core marked is written, once a second. A full sync ends a turn. */
     if (e->kind != EV_OPENED && e->kind != EV_STORED)
         store_changes(a, !was_idle && a->m->status == ST_READY);

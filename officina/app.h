@@ -57,6 +57,8 @@ void app_put(void *app, const struct event *e);
 int app_open_session(struct app *a, struct vt_err *err); /* as the options say */
 int app_switch(struct app *a, const char *session, bool fork, struct vt_err *err);
 int app_new_session(struct app *a, struct vt_err *err);
+/* What is around the conversation now: EV_AROUND for the core. Caller frees its text. */
+void app_around(struct app *a, struct event *out);
 int app_couple(struct app *a, const char *name, struct vt_err *err);
 char *app_tools_json(void);
 /* Hash in hex of what the folder's .officina holds, "" when there is nothing, APP_NO_HASH when it cannot be read

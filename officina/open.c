@@ -79,6 +79,8 @@ static void ask_trust(struct app *a)
 
 /* ---- the opening note ---- */
 
+/* A file's section of the note; nothing when there is none. Its last line says where it ends, so that a shorter file is
+ * no part of a longer one. */
 static void add_file(struct app *a, struct text *t, const char *name)
 {
     struct text body = {0}, safe = {0};
@@ -93,9 +95,9 @@ static void add_file(struct app *a, struct text *t, const char *name)
         body = safe;
         size_t n = body.len < INSTRUCTIONS_MAX ? body.len : INSTRUCTIONS_MAX;
         char *good = utf8_mend(body.s, n);
-        text_printf(t, "\nInstructions of the project (%s):\n%s\n", name, good);
-        if (n < body.len)
-            text_printf(t, "[%s is longer; read the rest when it matters]\n", name);
+        text_printf(t, "Instructions of the project (%s):\n%s\n", name, good);
+        text_printf(t, n < body.len ? "[%s is longer; read the rest when it matters]\n" : "[end of %s]\n",
+                    name);
         free(good);
     }
     text_free(&body);
@@ -112,18 +114,57 @@ static void add_branch(struct app *a, struct text *t)
     text_free(&head);
 }
 
+static const char *const instructions[] = {"AGENTS.md", "OFFICINA.md"};
+#define N_INSTRUCTIONS (sizeof instructions / sizeof instructions[0])
+
+static void today(struct app *a, char out[32])
+{
+    time_t now = (time_t)(off_clock_now(&a->clock) / 1000000);
+    struct tm tm;
+    localtime_r(&now, &tm);
+    strftime(out, 32, "%Y-%m-%d", &tm);
+}
+
+void app_around(struct app *a, struct event *out)
+{
+    char date[32];
+    json_t *o = json_object(), *files = json_object(), *list = json_array();
+    size_t n;
+    today(a, date);
+    js_set_str(o, "date", date);
+    for (size_t i = 0; i < N_INSTRUCTIONS; i++) {
+        struct text t = {0};
+        add_file(a, &t, instructions[i]);
+        js_set_str(files, instructions[i], text_str(&t));
+        text_free(&t);
+    }
+    json_object_set_new(o, "files", files);
+    char **lines = tools_page(a->tools, "note", &n);
+    for (size_t i = 0; i < n; i++) {
+        json_t *line = json_string(lines[i]);
+        if (line != NULL)
+            json_array_append_new(list, line);
+        free(lines[i]);
+    }
+    free(lines);
+    json_object_set_new(o, "lines", list);
+    *out = (struct event){.kind = EV_AROUND, .text = js_dump(o)};
+}
+
 static char *opening_note(struct app *a)
 {
     struct text t = {0};
     char date[32];
-    time_t now = (time_t)(off_clock_now(&a->clock) / 1000000);
-    struct tm tm;
-    localtime_r(&now, &tm);
-    strftime(date, sizeof date, "%Y-%m-%d", &tm);
+    today(a, date);
     text_printf(&t, "Date: %s\nProject folder: %s\n", date, a->folder);
     add_branch(a, &t);
-    add_file(a, &t, "AGENTS.md");
-    add_file(a, &t, "OFFICINA.md");
+    for (size_t i = 0; i < N_INSTRUCTIONS; i++) {
+        struct text section = {0};
+        add_file(a, &section, instructions[i]);
+        if (section.len != 0)
+            text_printf(&t, "\n%s", text_str(&section));
+        text_free(&section);
+    }
     char *facts = store_facts(a->store, a->project);
     if (facts[0] != '\0')
         text_printf(&t, "\nRemembered about this project:\n%s", facts);

@@ -478,6 +478,7 @@ static void rest(struct model *m, const struct event *e, struct effects *fx)
     case EV_TOUCHED: touched(m, e); break;
     case EV_OPENED: restore_opened(m, e->text, fx); break;
     case EV_RESUMED: restore_resumed(m, fx); break;
+    case EV_AROUND: around_told(m, e->text); break;
     case EV_COUPLED: restore_coupled(m, e->text, fx); break;
     case EV_SHEET: sheet_show(m, e); break;
     case EV_NOTICE: notice(m, e->n == 0 ? NOTICE_INFO : NOTICE_TROUBLE, "%s", e->text); break;

@@ -16,6 +16,7 @@
 #define CALLS_MAX      32  /* calls of one answer */
 #define READS_TOGETHER 4
 #define STREAM_RETRIES 2
+#define AROUND_GONE    " the file is gone; they hold no more."
 #define NOTE_WAIT      SEC(20) /* for extensions; they have a shorter limit of their own */
 
 /* ---- projection and wire: one unit is one message that the model sees ---- */
@@ -242,6 +243,11 @@ void restore_opened(struct model *m, const char *text, struct effects *fx);
 void restore_stored(struct model *m, const struct event *e);
 void restore_resumed(struct model *m, struct effects *fx);
 void restore_coupled(struct model *m, const char *text, struct effects *fx);
+
+/* ---- around.c ---- */
+/* text: JSON {"date", "files": {NAME: its section of the opening note, "" when there is none}, "lines": [of skills and
+ * servers]}. What of it the model was not told waits as a note for the next message. */
+void around_told(struct model *m, const char *text);
 
 /* ---- command.c ---- */
 void command_run(struct model *m, const char *line, struct effects *fx);

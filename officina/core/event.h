@@ -71,6 +71,7 @@
         STORED) /* text: JSON of one stored turn or item of a resumed conversation, in order; with name      \
                       "unit" a message: id, n: item, m: count * 100 + role * 10 + form, text: its bytes */ \
     EVENT(RESUMED) /* all of them are in */                                                                    \
+    EVENT(AROUND)  /* what is around, before the user's words count; text: JSON, see around_told() */          \
     EVENT(COUPLED) /* text: JSON of the coupling that is now used */                                           \
     EVENT(                                                                                                     \
         SHEET) /* n: enum sheet_kind; name: title; text: JSON {"heads":[],"rows":[{"key","cells":[]}],    \

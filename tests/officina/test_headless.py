@@ -107,6 +107,29 @@ def test_approval_steering_and_resume(shop):
     w.gateway.stop()
 
 
+def test_what_changed_meanwhile_is_told(shop, tmp_path):
+    """A conversation resumed on another day, with other instructions and a server that came late."""
+    w = shop('ON 1 expect any "Mind the gap" say "one" end\n'
+             'ON 2 expect extends expect last "the date is 2026-12-02" expect last "Mind the step" expect last "There is now: server t"'
+             ' say "two" end\n'
+             'ON 3 expect extends expect last "third" say "three" end\n')
+    clock = tmp_path / 'clock'
+    clock.write_text('1796083200000000\n')
+    (w.project / 'AGENTS.md').write_text('Mind the gap.\n')
+    env = {'OFFICINA_CLOCK': 'file:%s' % clock}
+    assert w.ask('first', **env)[0] == 0
+    clock.write_text('1796169700000000\n')
+    (w.project / 'AGENTS.md').write_text('Mind the step.\n')
+    (w.home / 'mcp.conf').write_text('[server t]\ncommand = /bin/true\n')
+    assert w.ask('second', '--resume', 'last', **env)[0] == 0
+    rc, out = w.ask('third', '--resume', 'last', **env)
+    assert (rc, out['text']) == (0, 'three'), out
+    third = json.loads(w.gateway.requests()[2])['messages'][-1]['content']
+    assert third == 'third', third  # told once
+    assert grows(w.gateway.requests())
+    w.gateway.stop()
+
+
 def test_killed_while_the_model_writes(shop):
     w = shop('ON 1 say "the first part " pause 4000 say "and more " pause 60000 end\n'
              'ON 2 expect any "the first part" expect last "go on" say "the rest" end\n')
