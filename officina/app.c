@@ -1,5 +1,6 @@
 #include "app.h"
 
+#include "core/core_priv.h"
 #include "core/event_log.h"
 #include "util/file.h"
 
@@ -296,18 +297,21 @@ static int project_folder(struct app *a, struct vt_err *err)
 static size_t history(void *arg, const char **out, size_t max)
 {
     struct app *a = arg;
-    return store_history(a->store, a->project, out, max);
+    return a->store != NULL ? store_history(a->store, a->project, out, max) : 0;
 }
 
-static int open_parts(struct app *a, struct vt_err *err)
+static int open_couplings(struct app *a, struct vt_err *err)
 {
     char path[PATH_MAX];
     snprintf(path, sizeof path, "%s/couplings.conf", a->home);
     if (couplings_load(&a->couplings, path, a->o.engine, err) < 0)
         return -1;
     a->coupling = couplings_find(&a->couplings, a->o.coupling, err);
-    if (a->coupling == NULL)
-        return -1;
+    return a->coupling == NULL ? -1 : 0;
+}
+
+static int open_parts(struct app *a, struct vt_err *err)
+{
     a->store = store_open(a->home, err);
     a->net = a->store != NULL ? net_open(app_put, a, err) : NULL;
     if (a->net == NULL)
@@ -346,12 +350,37 @@ static int open_screen(struct app *a, struct vt_err *err)
                                       .ascii = a->o.ascii,
                                       .no_mouse = a->o.no_mouse,
                                       .no_motion = a->o.no_motion,
+                                      .resumed = a->o.resume != NULL,
                                       .keeper = a->keeper,
                                       .sink = app_put,
                                       .arg = a,
                                       .history = history};
     a->screen = screen_open(&so, err);
     return a->screen == NULL ? -1 : 0;
+}
+
+/* The screen stands before what takes time: the database, the sandbox's trial, the shadow repository. */
+static int first_frame(struct app *a, struct vt_err *err)
+{
+    if (open_screen(a, err) < 0)
+        return -1;
+    set_str(&a->m->folder, a->folder);
+    set_str(&a->m->coupling_title, a->coupling->title);
+    screen_draw(a->screen, a->m, off_clock_now(&a->clock));
+    return 0;
+}
+
+/* What the screen had to say belongs into the conversation, which is open only now: it goes behind the rest. */
+static void put_behind(struct app *a, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const struct event e = a->queue[i];
+        app_put(a, &e);
+        free((void *)e.text);
+        free((void *)e.name);
+    }
+    memmove(a->queue, a->queue + n, (a->n_queue - n) * sizeof *a->queue);
+    a->n_queue -= n;
 }
 
 int app_open(struct app *a, struct vt_err *err)
@@ -362,13 +391,17 @@ int app_open(struct app *a, struct vt_err *err)
     a->m = model_new();
     a->tools_json = app_tools_json();
     if (state_folder(a, err) < 0 || project_folder(a, err) < 0 || open_signals(a, err) < 0 ||
-        open_parts(a, err) < 0)
+        open_couplings(a, err) < 0 || (!a->headless && first_frame(a, err) < 0))
+        return -1;
+    size_t said = a->n_queue;
+    if (open_parts(a, err) < 0)
         return -1;
     if (a->o.record != NULL && (a->record = fopen(a->o.record, "we")) == NULL)
         return vt_fail_errno(err, VT_E_IO, "--record %s", a->o.record);
     if (app_open_session(a, err) < 0)
         return -1;
-    return a->headless ? 0 : open_screen(a, err);
+    put_behind(a, said);
+    return 0;
 }
 
 void app_close(struct app *a)

@@ -106,8 +106,12 @@ static int dump_stored(struct app *a)
 
 static int live(struct app *a, struct vt_err *err)
 {
-    if (app_open(a, err) < 0)
+    if (app_open(a, err) < 0) {
+        if (a->screen != NULL)
+            screen_close(a->screen); /* the words are for the terminal that was there before */
+        a->screen = NULL;
         return wrong(err);
+    }
     if (a->o.dump_w != 0)
         return dump_stored(a);
     if (a->o.print != NULL && put_prompt(a, err) < 0)

@@ -132,6 +132,7 @@ struct screen *screen_open(const struct screen_options *o, struct vt_err *err)
     if (o->keeper)
         o->keeper->screen = true;
     ui_init(&s->ui);
+    s->ui.mark_gone = o->resumed;
     s->ui.keys = &s->keys;
     read_keys(s);
     if (remark)

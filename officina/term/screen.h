@@ -17,6 +17,7 @@ struct screen_options {
     const char *home;  /* state folder: keys.conf, looks of this terminal, last-copy.txt */
     const char *color; /* "auto", "never", "16", "256", "24bit" */
     bool ascii, no_mouse, no_motion;
+    bool resumed;          /* a conversation goes on: the mark is not shown */
     struct keeper *keeper; /* of term/keeper.h, told when the terminal is ours; or NULL */
     event_sink sink;
     void *arg;

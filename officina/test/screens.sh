@@ -28,6 +28,23 @@ ON 1 say \"ok\" end"
     restored
 }
 
+# The first frame does not wait for the sandbox's trial; what is typed until then is not lost.
+case_first() {
+    mkdir -p "$work/slow"
+    printf '%s\n' '#!/bin/sh' "while [ ! -e '$work/go' ]; do sleep 0.1; done" "PATH=\${PATH#*:}" 'exec bwrap "$@"' >"$work/slow/bwrap"
+    chmod +x "$work/slow/bwrap"
+    shop_path="$work/slow:$PATH"
+    begin first "$engine
+ON 1 say \"here\" end"
+    shop_path=$PATH
+    expect 'Visita Interiora'
+    type 'typed early'
+    touch "$work/go"
+    expect '› typed early'
+    keys Enter
+    expect here
+}
+
 case_states() {
     begin states "$engine delta=4 gap=40
 ON 1 progress 4000 0 1000 pause 2000 progress 4000 0 2500 pause 1000 think \"let me think about this for some while now\" pause 2000 say \"a long answer that takes its time to arrive\" pause 2000 end
@@ -513,7 +530,7 @@ run() {
     finish
 }
 
-all='start states approval ahead click paste sizes kill suspend away loading bouncing compose scroll rewind ascii terminals answer readonly full cap distil slot wide'
+all='start first states approval ahead click paste sizes kill suspend away loading bouncing compose scroll rewind ascii terminals answer readonly full cap distil slot wide'
 # shellcheck disable=SC2048,SC2086
 for c in ${*:-$all}; do
     run "$c"

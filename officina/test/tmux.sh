@@ -19,6 +19,7 @@ failed=0
 case_name=''
 screen=screen # the session that is looked at and typed into
 before=:
+shop_path=$PATH # of the program
 gateway_pid=''
 export LC_ALL=C.UTF-8
 
@@ -135,7 +136,7 @@ begin() {
     [ $# -gt 0 ] && shift
     echo 'set +m; PS1="shell> "' >"$work/rc"
     tm new-session -d -s screen -x "${size%x*}" -y "${size#*x}" \
-        "cd '$work/project' && env OFFICINA_HOME='$work/home' EDITOR='$work/editor' TERM=tmux-256color bash --noprofile --rcfile '$work/rc' -i"
+        "cd '$work/project' && env PATH='$shop_path' OFFICINA_HOME='$work/home' EDITOR='$work/editor' TERM=tmux-256color bash --noprofile --rcfile '$work/rc' -i"
     tm set-option -t screen history-limit 0 >/dev/null
     expect 'shell>' 5
     type "set -m; clear; '$OFFICINA' . --engine http://127.0.0.1:$port $*"
