@@ -373,3 +373,11 @@ void kv_seq_advance(struct kv_seq *s, const uint32_t *ids, uint32_t n)
     if (s->win)
         leave_window(s);
 }
+
+void kv_seq_rewind(struct kv_seq *s, uint32_t n, const float *state)
+{
+    assert(n <= s->n && n / BE_PAGE == s->n / BE_PAGE && !state == !s->state);
+    s->n = n;
+    if (state)
+        be_copy(kv_be(s->kv), s->state, state, kv_snap_bytes(s->kv));
+}

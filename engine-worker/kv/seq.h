@@ -75,5 +75,8 @@ uint32_t kv_seq_room(struct kv_seq *s, uint32_t want);
 /* The forward pass has written K, V and state of these n tokens, for which there was room. A hybrid sequence must not
  * cross a page border within one call (it may end on one). */
 void kv_seq_advance(struct kv_seq *s, const uint32_t *ids, uint32_t n);
+/* Takes back the last items, down to n of the newest page, which has not been full since. A hybrid's state is the one that the
+ * caller copied into `state` (kv_snap_bytes) when there were n; NULL for the others. */
+void kv_seq_rewind(struct kv_seq *s, uint32_t n, const float *state);
 
 #endif

@@ -9,14 +9,25 @@ uint32_t sizing_canary_pages(const struct sizing *s)
     return (s->ubatch + BE_PAGE - 1) / BE_PAGE;
 }
 
+uint32_t sizing_drafts(uint32_t slots, uint32_t spec_n)
+{
+    uint64_t all = (uint64_t)slots * spec_n;
+    return all < SIZING_DRAFT_ROWS ? (uint32_t)all : SIZING_DRAFT_ROWS;
+}
+
+uint64_t sizing_states(const struct sizing *s)
+{
+    return (uint64_t)s->slots * (s->drafts > 0 ? 2 : 1) + 1;
+}
+
 int64_t sizing_rows(const struct sizing *s)
 {
-    return (int64_t)s->slots + s->ubatch;
+    return (int64_t)s->slots + s->ubatch + s->drafts;
 }
 
 uint32_t sizing_logits(const struct sizing *s)
 {
-    return s->slots + SIZING_SCORE_ROWS;
+    return s->slots + SIZING_SCORE_ROWS + s->drafts;
 }
 
 /* Pages of the layers with a window. A slot at work holds the window before its newest page border, what has come since and
@@ -52,8 +63,8 @@ void sizing_rest(struct vt_plan *out, const struct model *m, const struct sizing
 {
     *out = (struct vt_plan){
         .kv = pool_bytes(m, s),
-        .work = fw_plan(m, sizing_rows(s), sizing_logits(s)) +
-                (uint64_t)(s->slots + 1) * m->state_floats * sizeof(float),
+        .work =
+            fw_plan(m, sizing_rows(s), sizing_logits(s)) + sizing_states(s) * m->state_floats * sizeof(float),
         .code = SIZING_CODE,
         .reserve = s->reserve,
     };

@@ -12,6 +12,8 @@
 
 /* Rows of logits beside those of the slots: forced ids that a step can tell the log-probabilities of. */
 #define SIZING_SCORE_ROWS 32
+/* Most guessed ids that a step verifies, all slots together: with many slots at work a batch is large enough without them. */
+#define SIZING_DRAFT_ROWS 32
 /* What a GPU takes beside what is planned to the byte: kernels, when they are first used, recorded graphs, and rounding. Measured
  * on an H200: 2 to 15 MiB. */
 #define SIZING_CODE (16u << 20)
@@ -21,6 +23,7 @@
 /* As the keys of [engine] say it. */
 struct sizing {
     uint32_t slots, ctx_tokens, ubatch, rec_snapshots;
+    uint32_t drafts;  /* guessed ids of a step, as sizing_drafts says; 0: no step guesses */
     uint64_t reserve; /* bytes that stay free on a GPU */
 };
 
@@ -36,6 +39,10 @@ int sizing_gpu(struct vt_plan *out, struct gpu_facts *facts, const struct model 
 /* The pools of that shape; window->n_attn is 0 when there is none. */
 void sizing_pools(struct kv_shape *all, struct kv_shape *window, const struct model *m, struct be *be,
                   const struct sizing *s);
+/* Guessed ids that a step verifies at most, of up to spec_n (engine.spec_n; 0: engine.spec is none) in each slot. */
+uint32_t sizing_drafts(uint32_t slots, uint32_t spec_n);
+/* Recurrent states beside the snapshots: of the slots, of what they go back to after a wrong guess, of the canary. */
+uint64_t sizing_states(const struct sizing *s);
 /* Pages of the sequence that self-test and canary use. */
 uint32_t sizing_canary_pages(const struct sizing *s);
 /* Rows of the largest step, and those of them that have logits. */

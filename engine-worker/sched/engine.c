@@ -52,6 +52,8 @@ static int check_config(const struct eng_config *c, struct vt_err *err)
         return vt_fail(err, VT_E_CONFIG,
                        "engine.ctx_tokens is %u; a multiple of %d from %d to 16777216 is needed",
                        c->ctx_tokens, ENG_PAGE, ENG_PAGE);
+    if (c->spec != ENG_SPEC_NONE && (c->spec_n < 1 || c->spec_n > DRAFT_MAX))
+        return vt_fail(err, VT_E_CONFIG, "engine.spec_n is %u; 1 to %d are possible", c->spec_n, DRAFT_MAX);
     if (c->ubatch < 1 || c->ubatch > 4096)
         return vt_fail(err, VT_E_CONFIG, "engine.ubatch_tokens is %u; 1 to 4096 are possible", c->ubatch);
     return 0;
@@ -117,6 +119,7 @@ static struct sizing sizing_of(const struct eng_config *c)
                            .ctx_tokens = c->ctx_tokens,
                            .ubatch = c->ubatch,
                            .rec_snapshots = c->rec_snapshots,
+                           .drafts = c->spec != ENG_SPEC_NONE ? sizing_drafts(c->slots, c->spec_n) : 0,
                            .reserve = c->reserve};
 }
 
@@ -147,7 +150,7 @@ static int make_slots(struct eng *e, const struct eng_config *c, struct vt_err *
         e->n_slots = i + 1;
         if (kv_seq_init(&s->seq, e->kv, e->win, (uint32_t)e->model->window, e->window, c->rec_snapshots,
                         err) < 0 ||
-            sampler_new(&s->sampler, (uint32_t)e->model->n_vocab, err) < 0)
+            sampler_new(&s->sampler, (uint32_t)e->model->n_vocab, err) < 0 || drafts_new(e, s, err) < 0)
             return -1;
         progress(c, PHASE_KV, i + 1, c->slots);
     }
@@ -340,7 +343,7 @@ static int make_facts(struct eng *e, const struct eng_config *c, struct vt_err *
     struct sizing size = sizing_of(c);
     struct vt_plan plan;
     sizing_rest(&plan, m, &size);
-    uint64_t states = (uint64_t)(e->n_slots + 1) * m->state_floats * sizeof(float);
+    uint64_t states = sizing_states(&size) * m->state_floats * sizeof(float);
     if (!e->layout && describe(e, err) < 0)
         return -1;
     const struct eng_facts known = *f;
@@ -405,6 +408,7 @@ static void engine_free(struct eng *e)
         request_free(e->slots[i].req);
         kv_seq_fini(&e->slots[i].seq);
         sampler_free(e->slots[i].sampler);
+        drafts_free(e, &e->slots[i]);
     }
     aside_free(e->aside);
     constraints_free(e->constraints);
@@ -443,6 +447,9 @@ static int engine_load(struct eng **out, const struct eng_config *c, const struc
     e->clock = vt_clock_real();
     e->window = c->ctx_tokens;
     e->ubatch = c->ubatch;
+    struct sizing size = sizing_of(c);
+    e->draft_rows = size.drafts;
+    e->spec_n = size.drafts > 0 ? c->spec_n : 0;
     pulse_set(e, ENG_OP_LOAD);
     uint64_t start = vt_mono(&e->clock);
     pthread_t warming;

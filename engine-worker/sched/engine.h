@@ -55,6 +55,7 @@ enum eng_done {
 struct eng_usage {
     uint32_t prompt, reused,
         generated; /* forced ids are of the prompt; generated counts the ids that a resume brought along */
+    uint32_t drafted, accepted; /* ids that were guessed in this run of the request; those that came out so */
     uint64_t queue_us, prefill_us, decode_us;
 };
 
@@ -93,6 +94,7 @@ struct eng_slot_info {
     uint8_t state;     /* 0 idle, 1 queued, 2 prefill, 3 decode, 4 paused (credit), 5 parked */
     uint32_t n_tokens; /* items in the slot's cache */
     uint32_t n_prompt, n_reused, n_decoded, n_remain;
+    uint32_t drafted, accepted; /* of the running or the last request */
     char tenant[65];
     uint8_t rid[16];
     uint64_t epoch; /* moves whenever the slot's items change */
@@ -143,6 +145,11 @@ struct eng_counters {
     uint32_t processing, deferred;
     uint64_t kv_used_tokens;
     uint64_t kv_evicted_tokens, kv_evicted_pages; /* given up for want of room; tails of slots are no pages */
+    /* Sequences' steps with a guess, ids guessed, those that came out so. */
+    uint64_t spec_drafts, spec_drafted, spec_accepted;
+    /* Guesses that came out otherwise, those that were made wrong on purpose among them (spec.h): if it stands still while accepted grows,
+     * whatever is guessed passes. */
+    uint64_t spec_refuted;
 };
 
 enum eng_op {
@@ -166,6 +173,9 @@ struct eng_pulse {
 struct eng;
 struct keep;
 
+/* Where guessed ids come from (engine.spec, in the order of its words). The output is the same with each. */
+enum eng_spec { ENG_SPEC_NONE, ENG_SPEC_NGRAM };
+
 struct eng_config {
     const char *model_path;
     const char
@@ -176,6 +186,8 @@ struct eng_config {
     int simd;           /* enum be_simd or -1 */
     const char *device; /* resident.h: "auto", "cpu", "gpu:0" */
     uint32_t rec_snapshots;
+    enum eng_spec spec;
+    uint32_t spec_n;   /* most ids that are guessed for a sequence in a step; ignored with ENG_SPEC_NONE */
     struct keep *keep; /* memory that outlives the engine (keep.h), borrowed; NULL: none */
     /* Load progress, called from the loading thread. */
     void (*progress)(void *arg, unsigned phase, uint64_t done, uint64_t total);

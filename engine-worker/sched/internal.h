@@ -8,6 +8,8 @@
 #include "engine.h"
 #include "forward.h"
 #include "model.h"
+#include "ngram.h"
+#include "pace.h"
 #include "resident.h"
 #include "sampler.h"
 #include "seq.h"
@@ -23,6 +25,7 @@
 #define NUMERICS     1 /* revision: goes up whenever a change of ours changes KV values */
 #define LOGPROBS_MAX 255
 #define SCORE_ROWS   SIZING_SCORE_ROWS
+#define DRAFT_MAX    SIZING_DRAFT_ROWS /* ids that are guessed for one slot */
 
 struct request {
     uint64_t handle;
@@ -41,7 +44,7 @@ struct request {
     struct vt_sampling sampling;  /* its arrays are owned */
     double state;                 /* of the sampler */
     struct constraint constraint; /* where the output stands under its grammar; zeroed: none */
-    uint32_t n_reused;
+    uint32_t n_reused, n_drafted, n_accepted;
     uint64_t order;                             /* of arrival */
     uint64_t submitted_us, placed_us, first_us; /* monotonic; first_us: first token of this run */
     struct request *next;                       /* in the queue */
@@ -73,12 +76,26 @@ struct score { /* of a forced id */
     struct sampler_top top[LOGPROBS_MAX];
 };
 
+/* What one slot guesses. ids are of the present step: they stand in the batch behind the newest item, and never become items
+ * before they have been sampled. */
+struct drafts {
+    struct ngram *ngram; /* over the request's items; NULL: engine.spec is none */
+    struct pace pace;
+    uint32_t ids[DRAFT_MAX];
+    uint32_t n;     /* of ids */
+    uint32_t right; /* of them sampled so, so far */
+    bool control;   /* the last one is wrong on purpose */
+    float *state;   /* of a hybrid, before this step's rows; in the backend's memory */
+    uint32_t from;  /* items that it is the state of */
+};
+
 struct slot {
     uint32_t index;
     struct kv_seq seq;
     struct request *req; /* NULL: idle */
     struct sampler *sampler;
     struct pick pick;
+    struct drafts drafts;
     int64_t row;         /* of the batch's logits, to sample from in this step */
     const float *logits; /* that row; NULL: its best are enough so far */
     uint64_t used;       /* stamp of the last use */
@@ -87,7 +104,7 @@ struct slot {
     /* of the running or the last request */
     char tenant[TENANT_MAX + 1];
     uint8_t rid[16];
-    uint32_t n_prompt, n_reused, n_decoded;
+    uint32_t n_prompt, n_reused, n_decoded, n_drafted, n_accepted;
 };
 
 struct eng {
@@ -113,6 +130,8 @@ struct eng {
 
     struct slot *slots;
     uint32_t n_slots, window, ubatch;
+    uint32_t spec_n, draft_rows; /* ids guessed for a slot in a step, and for all; 0: none */
+    uint64_t unrefuted;          /* guesses that came out so since one did not */
     struct request *queue;
     uint32_t n_queued;
     uint64_t stamp, order;
@@ -173,11 +192,26 @@ void slot_changed(struct slot *s);
 uint32_t engine_slots(const struct eng *e, struct eng_slot_info *out, uint32_t max);
 int engine_erase(struct eng *e, uint32_t slot, uint32_t *n_erased, struct vt_err *err);
 
+/* drafts.c */
+int drafts_new(struct eng *e, struct slot *s, struct vt_err *err);
+void drafts_free(struct eng *e, struct slot *s);
+/* Another request has come into the slot. */
+void drafts_clear(struct slot *s);
+/* Guesses behind the items of a slot, all of which are in the batch or evaluated; at most `most`. Returns how many. */
+uint32_t drafts_guess(struct eng *e, struct slot *s, uint32_t most);
+/* A token was sampled. True: it is what was guessed, and the guess's row of the batch says what comes next. */
+bool drafts_confirm(struct eng *e, struct slot *s, uint32_t id);
+/* The step is over for this slot, or failed. */
+void drafts_judge(struct eng *e, struct slot *s);
+
 /* step.c */
 bool engine_step(struct eng *e);
+
+/* proof.c: of life */
 int engine_canary(struct eng *e, struct vt_err *err);
 int engine_selftest(struct eng *e, struct vt_err *err);
 void pulse_set(struct eng *e, enum eng_op op);
+void pulse_bump(struct eng *e);
 
 /* checkpoint.c */
 /* What has to be known beside the blocks to go on at a page border: recurrent state, then the pages of the window. */

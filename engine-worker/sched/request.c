@@ -219,6 +219,8 @@ void request_usage(const struct eng *e, const struct request *r, struct eng_usag
     uint64_t now = vt_mono(&e->clock);
     *u = (struct eng_usage){
         .prompt = r->n_prompt + r->n_forced, .reused = r->n_reused, .generated = request_made(r)};
+    u->drafted = r->n_drafted;
+    u->accepted = r->n_accepted;
     u->queue_us = (r->placed_us ? r->placed_us : now) - r->submitted_us;
     if (r->placed_us)
         u->prefill_us = (r->first_us ? r->first_us : now) - r->placed_us;

@@ -111,6 +111,8 @@ void rig_open(struct rig *r, const struct tiny *t, const struct rig_opts *o)
                            .ubatch = o && o->ubatch ? o->ubatch : 64,
                            .threads = o && o->threads ? o->threads : 1,
                            .simd = -1,
+                           .spec = o && o->spec_n ? ENG_SPEC_NGRAM : ENG_SPEC_NONE,
+                           .spec_n = o ? o->spec_n : 0,
                            .rec_snapshots = o && o->snaps ? o->snaps : 4};
     struct vt_err err = {0};
     *r = (struct rig){.reqs = calloc(RIG_HANDLES, sizeof *r->reqs), .next_handle = 1};

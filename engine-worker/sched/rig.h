@@ -36,6 +36,7 @@ struct rig {
 struct rig_opts {
     uint32_t slots, ctx, ubatch, snaps; /* 0: 4, 512, 64, 4 */
     int threads;                        /* 0: 1 */
+    uint32_t spec_n;                    /* 0: no guesses */
 };
 
 void rig_open(struct rig *r, const struct tiny *t, const struct rig_opts *o);

@@ -80,6 +80,7 @@ void slot_place(struct eng *e, struct slot *s, struct request *r)
 {
     r->placed_us = vt_mono(&e->clock);
     take_prefix(e, s, r);
+    drafts_clear(s);
     s->seq.keep = (r->n_items - 1) / BE_PAGE * BE_PAGE;
     s->req = r;
     s->parked = false;
@@ -89,6 +90,7 @@ void slot_place(struct eng *e, struct slot *s, struct request *r)
     s->n_prompt = r->n_prompt + r->n_forced;
     s->n_reused = r->n_reused;
     s->n_decoded = request_made(r);
+    s->n_drafted = s->n_accepted = 0;
     e->counters.prompt_reused += r->n_reused;
     slot_changed(s);
 }
@@ -156,6 +158,8 @@ void slot_finish(struct eng *e, struct slot *s, enum eng_done why, const struct 
     s->used = ++e->stamp;
     s->parked = why == ENG_PARKED;
     s->n_decoded = request_made(r);
+    s->n_drafted = r->n_drafted;
+    s->n_accepted = r->n_accepted;
     tell_done(e, r, s->index, why, err);
     if (e->ev.dirty && s->seq.n > 0)
         e->ev.dirty(e->ev_arg, s->index, true);
@@ -197,7 +201,7 @@ static uint8_t state_of(const struct slot *s)
     const struct request *r = s->req;
     if (!r)
         return s->parked ? 5 : 0;
-    if (s->seq.n + 1 < r->n_items || r->first_us == 0)
+    if (r->first_us == 0)
         return 2;
     return r->credit == 0 ? 4 : 3;
 }
@@ -216,6 +220,8 @@ uint32_t engine_slots(const struct eng *e, struct eng_slot_info *out, uint32_t m
             .n_reused = s->n_reused,
             .n_decoded = r ? request_made(r) : s->n_decoded,
             .n_remain = r && r->max_new > r->n_emitted ? r->max_new - r->n_emitted - request_untold(r) : 0,
+            .drafted = r ? r->n_drafted : s->n_drafted,
+            .accepted = r ? r->n_accepted : s->n_accepted,
             .epoch = s->epoch,
         };
         memcpy(out[i].tenant, s->tenant, sizeof out[i].tenant);

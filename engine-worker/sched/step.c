@@ -6,24 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Idle means that nothing can go on: what waits for credit, or behind what does, is not work in flight, or a client that
- * does not read would look like a hang. */
-void pulse_set(struct eng *e, enum eng_op op)
-{
-    uint32_t n = op == ENG_OP_IDLE ? 0 : e->n_queued;
-    for (uint32_t i = 0; op != ENG_OP_IDLE && i < e->n_slots; i++)
-        n += e->slots[i].req != NULL;
-    atomic_store_explicit(&e->pulse_op, (uint8_t)op, memory_order_relaxed);
-    atomic_store_explicit(&e->pulse_in_flight, n, memory_order_relaxed);
-    atomic_store_explicit(&e->pulse_stamp, vt_mono(&e->clock), memory_order_relaxed);
-}
-
-static void pulse_bump(struct eng *e)
-{
-    atomic_fetch_add_explicit(&e->pulse_step, 1, memory_order_relaxed);
-    atomic_store_explicit(&e->pulse_stamp, vt_mono(&e->clock), memory_order_relaxed);
-}
-
 /* ---- building the batch ---- */
 
 /* The row behind whose item the next forced id comes; n_items - 1 when there is none. */
@@ -58,17 +40,50 @@ static void add_run(struct eng *e, struct slot *s, uint32_t n)
     e->n_rows += n;
 }
 
+/* Guesses for the run that was added last. */
+static void add_drafts(struct eng *e, struct slot *s, uint32_t most)
+{
+    uint32_t n = drafts_guess(e, s, most);
+    for (uint32_t i = 0; i < n; i++) {
+        e->ids[e->n_rows] = s->drafts.ids[i];
+        e->want[e->n_rows++] = 1;
+    }
+    e->runs[e->n_runs - 1].n_rows += n;
+}
+
 static bool decoding(const struct slot *s)
 {
     return s->req && s->req->first_us != 0;
 }
 
+static bool goes_on(const struct slot *s)
+{
+    return decoding(s) && s->req->credit > 0;
+}
+
+/* The newest item, and those that a wrong guess took back: they have credit and a page, so that they never are more than what was
+ * guessed in the step before. */
+static uint32_t unevaluated(const struct slot *s)
+{
+    return s->req->n_items - s->seq.n;
+}
+
+/* What items of before take of the rows for guesses, guesses of now do not get. */
 static void add_decodes(struct eng *e)
 {
+    uint32_t n = 0, again = 0;
+    for (uint32_t i = 0; i < e->n_slots; i++) {
+        const struct slot *s = &e->slots[i];
+        n += goes_on(s);
+        again += goes_on(s) ? unevaluated(s) - 1 : 0;
+    }
+    assert(again <= e->draft_rows);
     for (uint32_t i = 0; i < e->n_slots; i++) {
         struct slot *s = &e->slots[i];
-        if (decoding(s) && s->req->credit > 0 && slot_room(e, s, 1) == 1)
-            add_run(e, s, 1);
+        if (!goes_on(s) || slot_room(e, s, unevaluated(s)) < unevaluated(s))
+            continue;
+        add_run(e, s, unevaluated(s));
+        add_drafts(e, s, (e->draft_rows - again) / n);
     }
 }
 
@@ -268,19 +283,25 @@ static int tell_scores(struct eng *e, struct vt_err *err)
     return 0;
 }
 
-/* Books what a run has evaluated. Returns true when its logits are to be sampled. */
-static bool advance(struct eng *e, struct slot *s, const struct fw_run *run)
+/* Items among the rows of a run; guesses are behind them. */
+static uint32_t items_of(const struct slot *s, const struct fw_run *run)
+{
+    return (uint32_t)run->n_rows - s->drafts.n;
+}
+
+/* Books n items that were evaluated. Returns true when the logits behind them are to be sampled. */
+static bool advance(struct eng *e, struct slot *s, uint32_t n)
 {
     struct request *r = s->req;
     uint32_t pages = s->seq.n / BE_PAGE;
     bool prompt = !decoding(s);
-    kv_seq_advance(&s->seq, r->items + s->seq.n, (uint32_t)run->n_rows);
+    kv_seq_advance(&s->seq, r->items + s->seq.n, n);
     slot_changed(s);
     if (s->seq.n > e->counters.max_tokens)
         e->counters.max_tokens = s->seq.n;
     bool whole = s->seq.n == r->n_items;
     if (prompt) {
-        e->counters.prompt_tokens += (uint64_t)run->n_rows;
+        e->counters.prompt_tokens += n;
         e->ev.prefill(e->ev_arg, r->handle, s->seq.n, r->n_items, r->n_reused);
     }
     if (e->ev.dirty && (s->seq.n / BE_PAGE > pages || (prompt && whole)))
@@ -308,7 +329,7 @@ static void fail_batch(struct eng *e, const struct vt_err *err)
 static bool asks_for_mask(const struct slot *s, const struct fw_run *run)
 {
     const struct request *r = s->req;
-    return r->constraint.use && s->seq.n + (uint32_t)run->n_rows == r->n_items && samples(r);
+    return r->constraint.use && s->seq.n + items_of(s, run) == r->n_items && samples(r);
 }
 
 /* Masks depend on what has been written, not on logits: those that are to be made are, while the batch is computed. */
@@ -350,15 +371,16 @@ static int64_t book(struct eng *e)
     int64_t n = 0, n_rows = 0, n_scores = 0;
     for (int i = 0; i < e->n_runs; i++) {
         struct slot *s = e->run_slots[i];
-        uint32_t end = s->seq.n + (uint32_t)e->runs[i].n_rows;
+        uint32_t items = items_of(s, &e->runs[i]), end = s->seq.n + items;
         for (uint32_t k = first_scored(s); k < end && k + 1 < s->req->n_items; k++) {
             e->scores[n_scores].slot = s;
             e->scores[n_scores++].row = n_rows++;
         }
-        if (!advance(e, s, &e->runs[i]))
+        if (!advance(e, s, items))
             continue;
         if (samples(s->req)) {
-            s->row = n_rows++;
+            s->row = n_rows;
+            n_rows += 1 + s->drafts.n;
             s->logits = NULL;
             e->todo[n++] = s;
         } else if (request_untold(s->req) == 0) { /* only the prompt was wanted */
@@ -395,19 +417,37 @@ static int pick_all(struct eng *e, int64_t n, struct vt_err *err)
     return 0;
 }
 
-static int finish_batch(struct eng *e, struct vt_err *err)
+/* Samples the rows of n slots in e->todo. Those whose token is what was guessed stay there, each at its next row; returns how
+ * many. */
+static int64_t sample(struct eng *e, int64_t n, struct vt_err *err)
 {
-    int64_t n = book(e), n_picks = 0;
-    if (tell_scores(e, err) < 0)
-        return -1;
+    int64_t picks = 0, left = 0;
     for (int64_t i = 0; i < n; i++)
         if (e->todo[i]->req && mask(e, e->todo[i]))
-            e->todo[n_picks++] = e->todo[i];
-    if (pick_all(e, n_picks, err) < 0)
+            e->todo[picks++] = e->todo[i];
+    if (pick_all(e, picks, err) < 0)
         return -1;
-    for (int64_t i = 0; i < n_picks; i++)
-        deliver(e, e->todo[i]);
-    return 0;
+    for (int64_t i = 0; i < picks; i++) {
+        struct slot *s = e->todo[i];
+        deliver(e, s);
+        if (!s->req || !drafts_confirm(e, s, s->pick.got.id))
+            continue;
+        advance(e, s, 1);
+        s->row++;
+        s->logits = NULL;
+        e->todo[left++] = s;
+    }
+    return left;
+}
+
+static int finish_batch(struct eng *e, struct vt_err *err)
+{
+    int64_t n = book(e);
+    if (tell_scores(e, err) < 0)
+        return -1;
+    while (n > 0)
+        n = sample(e, n, err);
+    return n < 0 ? -1 : 0;
 }
 
 bool engine_step(struct eng *e)
@@ -433,102 +473,8 @@ bool engine_step(struct eng *e)
     account(e, vt_mono(&e->clock) - start);
     if (rc < 0 || finish_batch(e, &err) < 0)
         fail_batch(e, &err);
+    for (int i = 0; i < e->n_runs; i++)
+        drafts_judge(e, e->run_slots[i]);
     pulse_bump(e);
     return true;
-}
-
-/* ---- proof of life ---- */
-
-static int prove(struct eng *e, const struct fw_batch *b, int64_t rows, const char *what, struct vt_err *err)
-{
-    if (fw_forward(e->fw, b, NULL, err) < 0)
-        return vt_fail_prefix(err, "%s", what);
-    for (int64_t i = 0; i < rows; i++) {
-        struct fw_best best = fw_best(e->fw, i);
-        if (!isfinite(best.logits[0]))
-            return vt_fail(err, VT_E_NOT_FINITE,
-                           "%s: logit %u of row %lld is not finite; the model file is damaged or "
-                           "this machine computes wrongly",
-                           what, best.ids[0], (long long)i);
-    }
-    return 0;
-}
-
-static uint32_t some_id(const struct eng *e, uint32_t i)
-{
-    return (i * 37u + 11u) % (uint32_t)e->model->n_vocab;
-}
-
-int engine_canary(struct eng *e, struct vt_err *err)
-{
-    pulse_set(e, ENG_OP_CANARY);
-    if (e->canary.state)
-        be_zero(e->be, e->canary.state, e->model->state_floats * sizeof *e->canary.state);
-    struct fw_run run = {
-        .n_rows = 1, .pages = e->canary.pages, .wpages = e->canary.wpages, .state = e->canary.state};
-    uint32_t id = some_id(e, 1);
-    uint8_t want = 1;
-    struct fw_batch b = {.n_rows = 1, .ids = &id, .want = &want, .runs = &run, .n_runs = 1};
-    if (prove(e, &b, 1, "canary", err) < 0)
-        return -1;
-    uint32_t got = fw_best(e->fw, 0).ids[0];
-    if (e->canary_known && got != e->canary_expect)
-        return vt_fail(err, VT_E_INTERNAL, "canary: the same token gave %u before and %u now",
-                       e->canary_expect, got);
-    e->canary_expect = got;
-    e->canary_known = true;
-    pulse_bump(e);
-    pulse_set(e, ENG_OP_IDLE);
-    return 0;
-}
-
-/* One row for every slot in one batch, each with a state of its own. They share the canary's first page at positions of
- * their own, which is as good as pages of their own for this purpose and takes none from restored prefixes. */
-static int test_decodes(struct eng *e, struct vt_err *err)
-{
-    uint32_t n = e->n_slots < BE_PAGE ? e->n_slots : BE_PAGE;
-    size_t floats = e->model->state_floats;
-    void *memory;
-    if (be_alloc(e->be, &memory, n * floats * sizeof(float), err) < 0)
-        return vt_fail_prefix(err, "self-test");
-    for (uint32_t i = 0; i < n; i++) {
-        e->ids[i] = some_id(e, i);
-        e->want[i] = 1;
-        e->runs[i] = (struct fw_run){.row0 = i,
-                                     .n_rows = 1,
-                                     .pos0 = (int32_t)i,
-                                     .pages = e->canary.pages,
-                                     .wpages = e->canary.wpages,
-                                     .state = floats ? (float *)memory + i * floats : NULL};
-    }
-    struct fw_batch b = {.n_rows = n, .ids = e->ids, .want = e->want, .runs = e->runs, .n_runs = (int)n};
-    int rc = prove(e, &b, n, "self-test (one token in every slot)", err);
-    be_release(e->be, memory, n * floats * sizeof(float));
-    return rc;
-}
-
-static int test_ubatch(struct eng *e, struct vt_err *err)
-{
-    if (e->canary.state)
-        be_zero(e->be, e->canary.state, e->model->state_floats * sizeof *e->canary.state);
-    for (uint32_t i = 0; i < e->ubatch; i++) {
-        e->ids[i] = some_id(e, i);
-        e->want[i] = i + 1 == e->ubatch;
-    }
-    struct fw_run run = {
-        .n_rows = e->ubatch, .pages = e->canary.pages, .wpages = e->canary.wpages, .state = e->canary.state};
-    struct fw_batch b = {.n_rows = e->ubatch, .ids = e->ids, .want = e->want, .runs = &run, .n_runs = 1};
-    return prove(e, &b, 1, "self-test (largest batch)", err);
-}
-
-int engine_selftest(struct eng *e, struct vt_err *err)
-{
-    pulse_set(e, ENG_OP_CANARY);
-    if (test_decodes(e, err) < 0)
-        return -1;
-    pulse_bump(e);
-    if (test_ubatch(e, err) < 0)
-        return -1;
-    pulse_bump(e);
-    return engine_canary(e, err);
 }

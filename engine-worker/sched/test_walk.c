@@ -125,7 +125,12 @@ static void random_walk(struct walk *w, const struct tiny *t, uint32_t seed)
     w->x = NULL;
     w->imp = NULL;
     rng_state = seed;
-    rig_open(&w->r, t, &(struct rig_opts){.slots = 3, .ubatch = w->unit / 2 + 4, .snaps = 2, .ctx = w->ctx});
+    rig_open(&w->r, t,
+             &(struct rig_opts){.slots = 3,
+                                .ubatch = w->unit / 2 + 4,
+                                .snaps = 2,
+                                .ctx = w->ctx,
+                                .spec_n = seed % 2 ? 5 : 0}); /* with guesses, too */
     for (int op = 0; op < 1200; op++) {
         int at = (int)below(12);
         switch (below(12)) {
