@@ -1,20 +1,27 @@
 #!/usr/bin/env python3
-"""Runs every test: run.py [STAGE...] [--seconds N] [--only TARGET,...] [--jobs N]
-stages: unit asan lint fuzz text engine appliance officina faults units (all, in this order), and gpu, which runs only when it is named.
+"""Runs every test: run.py [STAGE...] [--serial] [--seconds N] [--only TARGET,...] [--jobs N]
+stages: unit asan lint fuzz text engine appliance officina faults units, and gpu, which runs only when it is named.
 Commands of their own, with options of their own: mutations (shows that tests can fail), chaos (half an
 hour of faults, or N kills).
 
-`./vitriol test` installs the packages and builds before it comes here. Each stage prints its time; the last line is
-'N passed, N failed, N skipped' over all stages, and the exit code is 1 when anything failed.
-The options are the fuzz stage's: seconds for each target (30), which targets (all), how many at once (2).
+`./vitriol test` installs the packages and builds before it comes here. Stages that wait for processes run beside those that
+compute (LANES): each writes into a log of its own in the build folder, which is printed whole when the stage ends. With
+--serial, and where one stage is asked for, they run in turn and print as they go.
+The last line is 'N passed, N failed, N skipped' over all stages, and the exit code is 1 when anything failed.
+Other options are the fuzz stage's: seconds for each target (30), which targets (all), how many at once (2).
 """
 import argparse
+import contextlib
+import ctypes
+import fcntl
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
+import traceback
 import xml.etree.ElementTree as ET
 
 TOP = os.path.realpath(os.path.join(os.path.dirname(os.path.abspath(__file__)), '..'))
@@ -178,8 +185,12 @@ def fuzz_summary(log):
 
 def venv():
     """The Python environment of the tests, with exact versions; made once for each requirements.txt."""
-    req = os.path.join(TOP, 'tests', 'requirements.txt')
-    mark = os.path.join(VENV, '.requirements')
+    with open(os.path.join(BUILD, 'venv.lock'), 'w') as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # stages that start together want it together
+        return make_venv(os.path.join(TOP, 'tests', 'requirements.txt'), os.path.join(VENV, '.requirements'))
+
+
+def make_venv(req, mark):
     with open(req) as f:
         want = f.read()
     if os.path.exists(mark):
@@ -251,6 +262,131 @@ STAGES = {
     'units': lambda: pytest('units'),
 }
 ON_REQUEST = {'gpu': stage_gpu}
+# What runs beside each other: the first lane computes on every processor, the others mostly wait for processes and disks.
+LANES = [['asan', 'fuzz'], ['appliance', 'officina', 'text', 'lint'], ['unit', 'faults', 'units', 'engine', 'gpu']]
+
+
+class Run:
+    """A stage in a process and session of its own."""
+
+    def __init__(self, name, stage, quiet):
+        self.name = name
+        self.t0 = time.monotonic()
+        self.log = os.path.join(BUILD, 'stage-%s.log' % name) if quiet else None
+        self.result = os.path.join(BUILD, 'stage-%s.json' % name)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.result)
+        print('== %s%s' % (name, ' begins (log: %s)' % self.log if quiet else ''), flush=True)
+        self.pid = os.fork()
+        if self.pid == 0:
+            self.work(stage)
+
+    def work(self, stage):
+        """In the new process; does not return."""
+        rc = 1
+        try:
+            os.setsid()
+            signal.signal(signal.SIGINT, lambda *_: None)  # its programs hear it, too, and end; a default again for them
+            if self.log:
+                fd = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+                os.dup2(fd, 1)
+                os.dup2(fd, 2)
+            c = stage()
+            with open(self.result, 'w') as f:
+                json.dump(vars(c), f)
+            rc = 0
+        except SystemExit as e:
+            print(e)
+        except BaseException:  # nothing may come back into the parent's code
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(rc)
+
+    def end(self, usage):
+        """After its process ended: prints what it said, and its counts."""
+        self.wall, self.cpu = time.monotonic() - self.t0, usage.ru_utime + usage.ru_stime
+        self.counts = Counts()
+        try:
+            with open(self.result) as f:
+                vars(self.counts).update(json.load(f))
+        except (OSError, ValueError):
+            self.counts.fail('stage %s ended without a result' % self.name)
+        if self.log:
+            print('== %s' % self.name)
+            with open(self.log, errors='replace') as f:
+                shutil.copyfileobj(f, sys.stdout)
+        print('== %s: %s in %.0f s' % (self.name, said(self.counts), self.wall), flush=True)
+
+
+def said(c):
+    return '%d passed, %d failed, %d skipped' % (c.passed, c.failed, c.skipped)
+
+
+def run_lanes(lanes, known):
+    """Runs the lanes beside each other, the stages of each in turn; the ended runs, in the order of their ends."""
+    waiting, running, done = [list(n) for n in lanes], {}, []
+
+    def go(lane):
+        if waiting[lane]:
+            name = waiting[lane].pop(0)
+            r = Run(name, known[name], len(lanes) > 1)
+            running[r.pid] = (lane, r)
+
+    for lane in range(len(lanes)):
+        go(lane)
+    while running:
+        pid, _, usage = os.wait4(-1, 0)
+        if pid in running:  # others are orphans of tests (adopt_orphans)
+            lane, r = running.pop(pid)
+            r.end(usage)
+            done.append(r)
+            go(lane)
+    return done
+
+
+def adopt_orphans():
+    """What tests leave behind becomes a child of this process, so that all of it can be found and ended."""
+    PR_SET_CHILD_SUBREAPER = 36
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def descendants():
+    children = {}
+    for p in filter(str.isdigit, os.listdir('/proc')):
+        with contextlib.suppress(OSError):
+            with open('/proc/%s/stat' % p) as f:
+                state, parent = f.read().rpartition(')')[2].split()[:2]
+            if state not in 'ZX':
+                children.setdefault(int(parent), []).append(int(p))
+    found, todo = [], [os.getpid()]
+    while todo:
+        more = children.get(todo.pop(), [])
+        found += more
+        todo += more
+    return found
+
+
+def end_all():
+    """Ends every process that a stage started: they are asked, and after a few seconds they are not."""
+    for sig, patience in ((signal.SIGINT, 5), (signal.SIGTERM, 3), (signal.SIGKILL, 10)):
+        for p in descendants():
+            with contextlib.suppress(OSError):
+                os.kill(p, sig)
+        end = time.monotonic() + patience
+        while time.monotonic() < end:
+            with contextlib.suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+            left = descendants()
+            if not left:
+                return
+            if sig == signal.SIGKILL:
+                for p in left:
+                    with contextlib.suppress(OSError):
+                        os.kill(p, sig)
+            time.sleep(0.1)
 
 
 ALONE = {'mutations': 'mutate.py', 'chaos': 'chaos.py'}
@@ -268,6 +404,7 @@ def main():
         alone(sys.argv[1], sys.argv[2:])
     args = argparse.ArgumentParser(prog='vitriol test', description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     args.add_argument('stage', nargs='*')
+    args.add_argument('--serial', action='store_true', help='one stage after the other')
     args.add_argument('--seconds', type=int, default=30, help='for each fuzz target')
     args.add_argument('--only', default='', help='fuzz targets, with commas between them')
     args.add_argument('--jobs', type=int, default=2, help='fuzz targets at once')
@@ -277,21 +414,26 @@ def main():
     bad = [n for n in names if n not in known]
     if bad:
         sys.exit('unknown stage %s; there are: %s' % (', '.join(bad), ' '.join(known)))
-    total, times = Counts(), []
-    for n in names:
-        print('== %s' % n, flush=True)
-        t0 = time.monotonic()
-        c = known[n]()
-        times.append((n, time.monotonic() - t0, c))
-        total.add(c)
-        print('== %s: %d passed, %d failed, %d skipped in %.0f s' % (n, c.passed, c.failed, c.skipped, times[-1][1]),
-              flush=True)
+    lanes = [names] if opt.serial else [lane for lane in ([n for n in lane if n in names] for lane in LANES) if lane]
+    os.makedirs(BUILD, exist_ok=True)
+    adopt_orphans()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    t0 = time.monotonic()
+    try:
+        done = run_lanes(lanes, known)
+    except KeyboardInterrupt:
+        print('\ninterrupted: everything that runs is ended', flush=True)
+        end_all()
+        sys.exit(130)
+    total = Counts()
     print()
-    for n, t, c in times:
-        print('%-10s %5.0f s   %d passed, %d failed, %d skipped' % (n, t, c.passed, c.failed, c.skipped))
+    for r in sorted(done, key=lambda r: names.index(r.name)):
+        total.add(r.counts)
+        print('%-10s %5.0f s (%5.0f s computing)   %s' % (r.name, r.wall, r.cpu, said(r.counts)))
+    print('%-10s %5.0f s' % ('all', time.monotonic() - t0))
     for n in total.names:
         print('FAILED: ' + n)
-    print('%d passed, %d failed, %d skipped' % (total.passed, total.failed, total.skipped), flush=True)
+    print(said(total), flush=True)
     sys.exit(1 if total.failed else 0)
 
 

@@ -1,6 +1,8 @@
 """Starts a real appliance in folders of its own and offers what tests do to it."""
+import contextlib
 import json
 import os
+import random
 import re
 import shutil
 import signal
@@ -30,9 +32,13 @@ def program(name):
 
 
 def free_port():
-    with socket.socket() as s:
-        s.bind(('127.0.0.1', 0))
-        return s.getsockname()[1]
+    """A port that nobody listens on, from below those that the kernel gives to connections: one of these could take it
+    before the program does that it is for."""
+    while True:
+        with socket.socket() as s:
+            with contextlib.suppress(OSError):
+                s.bind(('127.0.0.1', random.randrange(16384, 32768)))
+                return s.getsockname()[1]
 
 
 def clean_env():
