@@ -285,6 +285,12 @@ static int state_folder(struct app *a, struct vt_err *err)
 static int project_folder(struct app *a, struct vt_err *err)
 {
     char path[PATH_MAX];
+    a->dirs = mem_new((a->o.n_dirs + 1) * sizeof *a->dirs);
+    for (size_t i = 0; i < a->o.n_dirs; i++) { /* as they are meant from where the program was started */
+        if (realpath(a->o.dirs[i], path) == NULL)
+            return vt_fail_errno(err, VT_E_NO_INPUT, "--add-dir %s", a->o.dirs[i]);
+        a->dirs[i] = mem_dup(path);
+    }
     if (realpath(a->o.folder != NULL ? a->o.folder : ".", path) == NULL)
         return vt_fail_errno(err, VT_E_NO_INPUT, "%s", a->o.folder != NULL ? a->o.folder : ".");
     if (access(path, R_OK | X_OK) < 0 || chdir(path) < 0)
@@ -327,6 +333,7 @@ static int open_parts(struct app *a, struct vt_err *err)
                                      .home = a->home,
                                      .session = "",
                                      .sandbox = a->o.sandbox,
+                                     .dirs = (const char *const *)a->dirs,
                                      .allow = a->o.allow,
                                      .deny = a->o.deny,
                                      .headless = a->headless,
@@ -428,6 +435,9 @@ void app_close(struct app *a)
     if (a->record != NULL)
         fclose(a->record);
     free(a->tools_json);
+    for (size_t i = 0; a->dirs != NULL && a->dirs[i] != NULL; i++)
+        free(a->dirs[i]);
+    free(a->dirs);
     free(a->home);
     free(a->root);
     free(a->folder);

@@ -17,6 +17,7 @@ struct app {
     struct options o;
     struct off_clock clock;
     char *home, *root, *folder;
+    char **dirs; /* folders of the command line beside it, NULL-terminated */
     struct couplings couplings;
     const struct coupling *coupling;
     struct model *m;

@@ -15,6 +15,7 @@ void options_usage(void)
           "      --input-format F    text | stream-json\n"
           "      --mode M            plan | build\n"
           "      --allow RULE        may be repeated, e.g. 'bash:make *'; --deny RULE\n"
+          "      --add-dir FOLDER    one more folder for tools and commands; may be repeated\n"
           "      --resume ID|last    go on with a conversation; --fork: with a copy\n"
           "      --coupling NAME     of couplings.conf; --engine URL replaces the default one's address\n"
           "      --max-turns N       requests to the model for one prompt\n"
@@ -68,7 +69,7 @@ static void add(const char ***list, size_t *n, const char *value)
 static const char *const valued[] = {"--print",      "--output-format", "--input-format", "--mode",
                                      "--allow",      "--deny",          "--resume",       "--coupling",
                                      "--engine",     "--max-turns",     "--sandbox",      "--color",
-                                     "--dump-frame", "--replay",        "--record"};
+                                     "--dump-frame", "--replay",        "--record",       "--add-dir"};
 static const char *const flags[] = {"--fork",          "--ascii", "--no-mouse", "--no-motion",
                                     "--print-on-exit", "--help",  "--version"};
 
@@ -110,6 +111,8 @@ static int with_value(struct options *o, const char *name, const char *value, st
         return number(name, value, 1, 10000, &o->max_turns, err);
     } else if (strcmp(name, "--dump-frame") == 0) {
         return frame_size(o, value, err);
+    } else if (strcmp(name, "--add-dir") == 0) {
+        add(&o->dirs, &o->n_dirs, value);
     } else if (strcmp(name, "--allow") == 0) {
         add(&o->allow, &o->n_allow, value);
     } else {
@@ -202,6 +205,7 @@ int options_parse(struct options *o, int argc, char **argv, struct vt_err *err)
 
 void options_free(struct options *o)
 {
+    free((void *)o->dirs);
     free((void *)o->allow);
     free((void *)o->deny);
 }

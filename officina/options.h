@@ -12,8 +12,8 @@ struct options {
     bool stream_input;
     enum mode mode;
     bool mode_given;
-    const char **allow, **deny; /* NULL-terminated */
-    size_t n_allow, n_deny;
+    const char **allow, **deny, **dirs; /* NULL-terminated */
+    size_t n_allow, n_deny, n_dirs;
     const char *resume; /* id, title or "last" */
     bool fork;
     const char *coupling, *engine;

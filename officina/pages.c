@@ -151,6 +151,18 @@ static void own_command(struct app *a, const char *line)
     app_notice(a, NOTICE_TROUBLE, "%s", hint);
 }
 
+static void add_dir(struct app *a, const char *path)
+{
+    struct vt_err err = {0};
+    if (tools_add_dir(a->tools, path, &err) < 0)
+        app_notice(a, NOTICE_TROUBLE, "The folder was not added: %s", err.text);
+    else
+        app_notice(a, NOTICE_INFO,
+                   "Tools and commands reach %.300s now, until the workshop ends. Rewind does not "
+                   "cover it.",
+                   path);
+}
+
 void app_page(struct app *a, const char *page, const char *words)
 {
     if (strcmp(page, "command") == 0) {
@@ -159,6 +171,10 @@ void app_page(struct app *a, const char *page, const char *words)
     }
     if (strcmp(page, "couple") == 0) {
         couple_sheet(a);
+        return;
+    }
+    if (strcmp(page, "add-dir") == 0) {
+        add_dir(a, words);
         return;
     }
     if (strcmp(page, "recall") == 0) {

@@ -46,6 +46,7 @@ static const struct command commands[] = {
     {"/mcp", "", "MCP servers", false, true},
     {"/ext", "", "extensions", false, true},
     {"/skills", "", "skills", false, true},
+    {"/add-dir", "folder", "one more folder for tools and commands", false, false},
     {"/trust", "", "read this folder's configuration", false, true},
     {"/theme", "[name]", "colours", true, true},
     {"/glyphs", "[full|plain|ascii]", "characters of gauges", true, true},
@@ -349,6 +350,8 @@ static void run(struct model *m, const char *name, const char *arg, struct effec
         notice(m, NOTICE_TROUBLE, "/couple has to wait until the answer has ended; Esc stops it.");
     else if (strcmp(name, "/couple") == 0)
         effect_add(fx, arg[0] != '\0' ? FX_COUPLE : FX_PAGE, 0, arg[0] != '\0' ? arg : "couple", NULL);
+    else if (strcmp(name, "/add-dir") == 0)
+        effect_add(fx, FX_PAGE, 0, "add-dir", arg);
     else if (strcmp(name, "/recall") == 0)
         effect_add(fx, FX_PAGE, 0, "recall", arg);
     else if (strcmp(name, "/remember") == 0)

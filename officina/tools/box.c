@@ -163,6 +163,11 @@ static void bwrap_args(struct args *a, const struct box *b, const struct box_way
     args3(a, w->read_only ? "--ro-bind" : "--bind", b->root, b->root);
     if (!w->read_only)
         guard(a, b->root);
+    for (size_t i = 0; i < b->n_more; i++) {
+        args3(a, w->read_only ? "--ro-bind" : "--bind", b->more[i], b->more[i]);
+        if (!w->read_only)
+            guard(a, b->more[i]);
+    }
     hide_all(a, b, true);
     arg(a, "--unshare-user-try");
     arg(a, "--unshare-pid");
@@ -292,6 +297,8 @@ int box_ruleset(const struct box *b, const struct box_way *w, struct vt_err *err
         rc = allow(set, "/dev/null", LANDLOCK_ACCESS_FS_WRITE_FILE | LANDLOCK_ACCESS_FS_READ_FILE);
     if (rc == 0 && !w->read_only)
         rc = allow(set, b->root, READS | WRITES) < 0 || allow(set, "/tmp", READS | WRITES) < 0 ? -1 : 0;
+    for (size_t i = 0; i < b->n_more && rc == 0 && !w->read_only; i++)
+        rc = allow(set, b->more[i], READS | WRITES);
     if (rc == 0)
         return set;
     vt_fail_errno(err, VT_E_OS, "the kernel's Landlock refuses the sandbox");
@@ -360,8 +367,28 @@ int box_open(struct box *b, const char *want, const char *root, const char *stat
     return b->level <= BOX_NONE ? 0 : make_filter(b, err);
 }
 
+int box_add(struct box *b, const char *path, struct vt_err *err)
+{
+    char hidden[4200];
+    bool bad = within(b->home, path) || within(b->state, path) || within(path, b->state);
+    for (size_t i = 0; i < sizeof HIDDEN / sizeof *HIDDEN && !bad; i++) {
+        snprintf(hidden, sizeof hidden, "%s/%s", b->home, HIDDEN[i]);
+        bad = within(hidden, path) || within(path, hidden);
+    }
+    if (bad)
+        return vt_fail(err, VT_E_PERM,
+                       "%s holds or is what is hidden from commands (the home folder, credentials, "
+                       "the workshop's state)",
+                       path);
+    b->more = mem_grow(b->more, (b->n_more + 2) * sizeof *b->more);
+    b->more[b->n_more++] = mem_dup(path);
+    b->more[b->n_more] = NULL;
+    return 0;
+}
+
 void box_close(struct box *b)
 {
+    box_argv_free(b->more);
     if (b->filter >= 0)
         close(b->filter);
     free(b->program);

@@ -20,14 +20,18 @@ enum box_level { BOX_OFF, BOX_NONE, BOX_WEAK, BOX_PROJECT, BOX_STRICT };
 struct box {
     enum box_level level;
     char *root, *home, *state; /* project, the user's home, Officina's state folder; absolute */
-    int filter;                /* BPF of the system-call filter as a file for bwrap, or -1 */
-    void *program;             /* the same in memory, for the weak level */
+    char **more;               /* folders that the user added, NULL-terminated; or NULL */
+    size_t n_more;
+    int filter;    /* BPF of the system-call filter as a file for bwrap, or -1 */
+    void *program; /* the same in memory, for the weak level */
     size_t program_len;
 };
 
 /* want: "project", "strict" or "off". Looks what this machine can do (a bwrap that really starts). */
 int box_open(struct box *b, const char *want, const char *root, const char *state, struct vt_err *err);
 void box_close(struct box *b);
+/* Commands may write in this folder, too (absolute, resolved): refused where it would open what is hidden from them. */
+int box_add(struct box *b, const char *path, struct vt_err *err);
 /* rel: a path relative to the project that other programs run or obey; commands may not write there, and no
  * rule lets a tool write there unasked. */
 bool box_guarded(const char *rel);

@@ -157,7 +157,7 @@ static void judge_file(struct tools *t, const struct tool_call *c, json_t *args,
         return;
     }
     gistf(j, "%.200s   +%d −%d", j->path, j->change->added, j->change->removed);
-    bool own = box_guarded(j->path);
+    bool own = box_guarded(root_inner(&t->root, j->path));
     enum tool_verdict v = by_rules(t, "edit", j->path, c->mode, TOOL_ASK, &by);
     if (strcmp(c->name, "write") == 0) { /* a rule for write, or one for edit, whichever is stricter */
         enum tool_verdict w = by_rules(t, "write", j->path, c->mode, v, &also);
@@ -223,7 +223,7 @@ static bool may_write(struct tools *t, const struct shell_redirect *r, enum mode
     char *rel =
         r->dynamic || (moved && r->target[0] != '/') ? NULL : root_relative(&t->root, r->target, NULL);
     char *real = rel ? root_real(&t->root, rel, NULL) : NULL;
-    bool yes = real && !box_guarded(real) && !secrets_path(real) &&
+    bool yes = real && !box_guarded(root_inner(&t->root, real)) && !secrets_path(real) &&
                by_rules(t, "edit", rel, mode, TOOL_ASK, &rule) == TOOL_ALLOW &&
                by_rules(t, "edit", real, mode, TOOL_ASK, &rule) == TOOL_ALLOW;
     free(rel);

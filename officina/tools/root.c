@@ -14,6 +14,7 @@
 int root_open(struct root *r, const char *path, struct vt_err *err)
 {
     r->fd = -1;
+    r->more = NULL;
     r->path = realpath(path, NULL);
     if (!r->path)
         return vt_fail_errno(err, VT_E_NO_INPUT, "project folder %s", path);
@@ -30,16 +31,94 @@ void root_close(struct root *r)
     if (r->fd >= 0)
         close(r->fd);
     free(r->path);
-    *r = (struct root){-1, NULL};
+    if (r->more) {
+        root_close(r->more);
+        free(r->more);
+    }
+    *r = (struct root){.fd = -1};
 }
 
+/* path is dir or lies in it. */
+static bool within(const char *path, const char *dir)
+{
+    size_t n = strlen(dir);
+    return strncmp(path, dir, n) == 0 && (!path[n] || path[n] == '/' || n == 1);
+}
+
+int root_add(struct root *r, const char *path, struct vt_err *err)
+{
+    struct root *new = mem_new(sizeof *new);
+    if (root_open(new, path, err) < 0) {
+        free(new);
+        return -1;
+    }
+    for (struct root *x = r; x; x = x->more)
+        if (within(new->path, x->path) || within(x->path, new->path)) {
+            vt_fail(err, VT_E_PARAM, "%s and %s: one lies in the other", new->path, x->path);
+            root_close(new);
+            free(new);
+            return -1;
+        }
+    new->more = r->more;
+    r->more = new;
+    return 0;
+}
+
+void root_drop(struct root *r)
+{
+    struct root *x = r->more;
+    r->more = x->more;
+    x->more = NULL;
+    root_close(x);
+    free(x);
+}
+
+/* The folder that holds rel, and rel beneath it. */
+static const struct root *holder(const struct root *r, const char **rel)
+{
+    for (const struct root *x = r->more; x && **rel == '/'; x = x->more)
+        if (within(*rel, x->path)) {
+            *rel += strlen(x->path);
+            *rel += strspn(*rel, "/");
+            *rel = **rel ? *rel : ".";
+            return x;
+        }
+    return r;
+}
+
+const char *root_inner(const struct root *r, const char *rel)
+{
+    holder(r, &rel);
+    return rel;
+}
+
+static char *relative(const struct root *r, const char *given, struct vt_err *err);
+
 char *root_relative(const struct root *r, const char *given, struct vt_err *err)
+{
+    struct text t = {0};
+    for (const struct root *x = r->more; x && *given == '/'; x = x->more) {
+        char *rel = within(given, x->path) ? relative(x, given, err) : NULL;
+        if (!rel)
+            continue;
+        text_printf(&t, "%s%s%s", x->path, strcmp(rel, ".") == 0 ? "" : "/",
+                    strcmp(rel, ".") == 0 ? "" : rel);
+        free(rel);
+        return text_take(&t);
+    }
+    return relative(r, given, err);
+}
+
+static char *relative(const struct root *r, const char *given, struct vt_err *err)
 {
     size_t len = strlen(r->path);
     const char *p = given;
     if (*p == '/') {
-        if (strncmp(p, r->path, len) != 0 || (p[len] && p[len] != '/' && len > 1)) {
-            vt_fail(err, VT_E_PERM, "%s is outside the project; use a path relative to it", given);
+        if (!within(given, r->path)) {
+            vt_fail(
+                err, VT_E_PERM,
+                "%s is outside the project; use a path relative to it (the user can add folders: /add-dir)",
+                given);
             return NULL;
         }
         p += len;
@@ -87,11 +166,13 @@ static int open_beneath(int dir, const char *rel, int flags, mode_t mode)
 static int open_fault(const struct root *r, const char *rel, struct vt_err *err)
 {
     struct stat st;
+    const char *inner = rel;
+    const struct root *x = holder(r, &inner);
     if (errno == EXDEV)
         return vt_fail(err, VT_E_PERM, "%s: a link leads out of the project", rel);
     if (errno == ELOOP)
         return vt_fail(err, VT_E_PERM, "%s: links in a circle, or one that may not be followed", rel);
-    if (errno == ENOENT && fstatat(r->fd, rel, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode))
+    if (errno == ENOENT && fstatat(x->fd, inner, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode))
         return vt_fail(err, VT_E_PERM, "%s: a link to something that does not exist", rel);
     if (errno == ENOENT || errno == ENOTDIR)
         return vt_fail(err, VT_E_NOT_FOUND, "%s: no such file", rel);
@@ -100,7 +181,9 @@ static int open_fault(const struct root *r, const char *rel, struct vt_err *err)
 
 int root_openat(const struct root *r, const char *rel, int flags, struct vt_err *err)
 {
-    int fd = open_beneath(r->fd, rel, flags, 0644);
+    const char *inner = rel;
+    const struct root *x = holder(r, &inner);
+    int fd = open_beneath(x->fd, inner, flags, 0644);
     return fd >= 0 ? fd : open_fault(r, rel, err);
 }
 
@@ -147,9 +230,11 @@ char *root_real(const struct root *r, const char *rel, struct vt_err *err)
 {
     char link[64], target[PATH_MAX];
     struct stat st;
-    int fd = open_beneath(r->fd, rel, O_PATH, 0);
+    const char *inner = rel;
+    const struct root *x = holder(r, &inner);
+    int fd = open_beneath(x->fd, inner, O_PATH, 0);
     if (fd < 0) {
-        if (errno == ENOENT && fstatat(r->fd, rel, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT)
+        if (errno == ENOENT && fstatat(x->fd, inner, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT)
             return mem_dup(rel);
         errno = errno ? errno : ENOENT;
         open_fault(r, rel, err);
@@ -253,7 +338,9 @@ int root_write(const struct root *r, const char *rel, const char *bytes, size_t 
     char *real = root_real(r, rel, err);
     if (!real)
         return -1;
-    int rc = -1, dir = make_parents(r, real, err) < 0 ? -1 : parent(r, real, &name, err);
+    const char *inner = real;
+    const struct root *x = holder(r, &inner);
+    int rc = -1, dir = make_parents(x, inner, err) < 0 ? -1 : parent(x, inner, &name, err);
     if (dir >= 0) {
         bool old = fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
         if (old && !S_ISREG(st.st_mode))

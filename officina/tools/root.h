@@ -17,11 +17,17 @@ enum { ROOT_MAX_FILE = 64 << 20 };
 
 struct root {
     int fd;
-    char *path; /* absolute, resolved */
+    char *path;        /* absolute, resolved */
+    struct root *more; /* folders that the user added; what lies in them is named by its absolute path */
 };
 
 int root_open(struct root *r, const char *path, struct vt_err *err);
 void root_close(struct root *r);
+/* One more folder beside the project, while no other thread uses r. It may neither hold the project nor lie in it. */
+int root_add(struct root *r, const char *path, struct vt_err *err);
+void root_drop(struct root *r); /* takes back the one that was added last */
+/* rel without the folder that was added: what lies in the project is given back as it is. */
+const char *root_inner(const struct root *r, const char *rel);
 /* `given` as the model wrote it → relative to the root without `.` and `..`; "." is the root itself. NULL
  * with err when it leads out. Caller frees. */
 char *root_relative(const struct root *r, const char *given, struct vt_err *err);

@@ -93,7 +93,7 @@ static void open_world(struct world *w, const char *sandbox, const char *const *
     snprintf(w->home, sizeof w->home, "%s/state", w->dir);
     assert_int_equal(mkdir(w->root, 0755), 0);
     assert_int_equal(mkdir(w->home, 0700), 0);
-    struct tools_options o = {w->root, w->home, "s1", sandbox, allow, deny, true, false, hear, w};
+    struct tools_options o = {w->root, w->home, "s1", sandbox, NULL, allow, deny, true, false, hear, w};
     w->t = tools_open(&o, &err);
     if (!w->t)
         fail_msg("%s", err.text);

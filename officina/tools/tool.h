@@ -59,6 +59,7 @@ struct tools_options {
     const char *home;                       /* state folder: out/, rules; hidden from children */
     const char *session;                    /* conversation, for rules of the session and seen lines */
     const char *sandbox;                    /* "project", "strict" or "off" */
+    const char *const *dirs;                /* folders beside the root, NULL-terminated; NULL: none */
     const char *const *allow, *const *deny; /* rules of the command line, NULL-terminated; NULL: none */
     bool headless, trusted;
     event_sink sink;
@@ -74,6 +75,8 @@ const char *tools_sandbox(const struct tools *t);
 /* The conversation changed (resume, new, fork): seen lines and session rules start anew. */
 void tools_session(struct tools *t, const char *session);
 void tools_trust(struct tools *t, bool trusted);
+/* One more folder for tools and commands until the program ends; only while no call runs. */
+int tools_add_dir(struct tools *t, const char *path, struct vt_err *err);
 /* The lines that were shown: what changed since the last call, and what another process left. */
 void tools_seen(struct tools *t, seen_sink sink, void *arg);
 void tools_seen_put(struct tools *t, const char *path, const uint64_t *lines, size_t n);

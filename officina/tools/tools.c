@@ -46,6 +46,25 @@ static void ext_event(void *arg, const struct event *e)
 
 static void on_verdict(void *arg, int64_t id, enum ext_verdict v, const char *reason);
 
+int tools_add_dir(struct tools *t, const char *path, struct vt_err *err)
+{
+    const char *home = getenv("HOME");
+    struct text full = {0};
+    if (path[0] == '~' && path[1] == '/' && home)
+        text_printf(&full, "%s%s", home, path + 1);
+    else
+        text_puts(&full, path);
+    char *real = realpath(text_str(&full), NULL);
+    int rc = real ? 0 : vt_fail_errno(err, VT_E_NO_INPUT, "%s", path);
+    if (rc == 0)
+        rc = root_add(&t->root, real, err);
+    if (rc == 0 && (rc = box_add(&t->box, real, err)) < 0)
+        root_drop(&t->root);
+    free(real);
+    text_free(&full);
+    return rc;
+}
+
 static int open_parts(struct tools *t, const struct tools_options *o, struct vt_err *err)
 {
     struct text dir = {0};
@@ -58,6 +77,9 @@ static int open_parts(struct tools *t, const struct tools_options *o, struct vt_
     t->rules = rules_open(t->root.path, o->home, o->trusted, err);
     if (!t->rules)
         return -1;
+    for (size_t i = 0; o->dirs && o->dirs[i]; i++)
+        if (tools_add_dir(t, o->dirs[i], err) < 0)
+            return -1;
     for (size_t i = 0; o->allow && o->allow[i]; i++)
         if (rules_add(t->rules, RULE_CMDLINE, UNKNOWN, RULE_ALLOW, o->allow[i], err) < 0)
             return -1;
@@ -411,7 +433,14 @@ char **tools_page(struct tools *t, const char *page, size_t *n)
         return rules_page(t->rules, n);
     if (strcmp(page, "jobs") == 0)
         return jobs_page(t, n);
-    return ext_page(t->ext, page, n);
+    char **lines = ext_page(t->ext, page, n);
+    for (const struct root *x = t->root.more; x && strcmp(page, "note") == 0; x = x->more) {
+        struct text line = {0};
+        text_printf(&line, "folder %s: added by the user; reached by absolute paths", x->path);
+        lines = mem_grow(lines, (*n + 1) * sizeof *lines);
+        lines[(*n)++] = text_take(&line);
+    }
+    return lines;
 }
 
 int tools_command(struct tools *t, const char *line)

@@ -183,10 +183,12 @@ static size_t levels_above(const struct root *r, const char *dir, struct level *
     size_t n = 0;
     if (strcmp(dir, ".") == 0)
         return 0;
-    level_open(r, &levels[n++], NULL, ".");
-    for (const char *p = strchr(dir, '/'); p && n < max; p = strchr(p + 1, '/'), n++) {
+    bool added = dir[0] == '/'; /* the project's rules are not its */
+    if (!added)
+        level_open(r, &levels[n++], NULL, ".");
+    for (const char *p = strchr(dir + added, '/'); p && n < max; p = strchr(p + 1, '/'), n++) {
         char *part = mem_dupn(dir, (size_t)(p - dir));
-        level_open(r, &levels[n], &levels[n - 1], part);
+        level_open(r, &levels[n], n ? &levels[n - 1] : NULL, part);
         free(part);
     }
     return n;

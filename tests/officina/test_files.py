@@ -119,6 +119,29 @@ def test_plan_is_a_wall(shop):
     w.gateway.stop()
 
 
+def test_one_more_folder(shop, tmp_path):
+    w = shop('ON 1 expect any "lib: added by the user" call read {"path":"LIB/a.txt"} call read {"path":"LIB/../secret"} call read {"path":"LIB/out"} end\n'
+             'ON 2 expect result call_1 contains "of the library" expect result call_2 contains "outside the project" expect result call_3 lacks "hush"'
+             ' call edit {"path":"LIB/a.txt","old":"library","new":"shelf"} call grep {"pattern":"shelf","path":"LIB"}'
+             ' call bash {"command":"sh w.sh"} end\n'
+             'ON 3 expect result call_5 contains "LIB/a.txt" say "done" end\n'.replace('LIB', str(tmp_path / 'lib')))
+    (tmp_path / 'lib' / '.git').mkdir(parents=True)
+    (tmp_path / 'lib' / '.git' / 'config').write_text('mine\n')
+    (tmp_path / 'lib' / 'a.txt').write_text('of the library\n')
+    (tmp_path / 'secret').write_text('hush\n')
+    (w.project / 'w.sh').write_text('echo more > LIB/b.txt; echo no > LIB/.git/config; echo no > LIB/../secret\n'.replace('LIB', str(tmp_path / 'lib')))
+    (tmp_path / 'lib' / 'out').symlink_to(tmp_path / 'secret')
+    rc, out = w.ask('go', '--add-dir', str(tmp_path / 'lib'), '--allow', 'edit:**', '--allow', 'bash:sh w.sh')
+    assert (tmp_path / 'lib' / 'a.txt').read_text() == 'of the shelf\n', (rc, out)
+    assert (tmp_path / 'lib' / 'b.txt').read_text() == 'more\n'
+    assert (tmp_path / 'lib' / '.git' / 'config').read_text() == 'mine\n'
+    assert (tmp_path / 'secret').read_text() == 'hush\n'
+    w.gateway.stop()
+    for bad in (str(tmp_path), str(w.project), str(w.home), os.path.expanduser('~'), '/', str(tmp_path / 'nothing')):
+        p = w.run('-p', 'x', '--add-dir', bad)
+        assert p.returncode != 0 and p.stderr.startswith('officina: '), (bad, p)
+
+
 def test_nothing_is_left_over(shop):
     w = shop('ON 1 call bash {"command":"setsid sleep 7777 & sleep 7778 & echo begun"} end\n'
              'ON 2 expect result call_1 contains "begun" call bash {"command":"sleep 7779"} end\n')
