@@ -1,7 +1,7 @@
 #!/bin/sh
 # End-to-end tests of the workshop's screen: the real program in a real terminal against the scripted gateway.
 # usage: screens.sh [CASE…]; OFFICINA and GATEWAY name the programs.
-# shellcheck disable=SC2317,SC2154,SC1091 # cases are called by their name; the driver has the variables
+# shellcheck disable=SC2317,SC2154,SC2034,SC1091 # cases are called by their name; the driver has the variables
 . "$(dirname "$0")/tmux.sh"
 trap 'finish; rm -rf "$work"' EXIT
 
