@@ -124,6 +124,23 @@ void be_matmul_n(struct be *b, float *const *y, const struct be_weight *const *w
 void be_matmul_gated(struct be *b, float *g, float *u, const struct be_weight *gate,
                      const struct be_weight *up, bool gelu, const float *x, int64_t T);
 
+/* A norm whose result nobody needs but the matmul behind it: x += add (NULL: nothing), then rmsnorm of x (below). */
+struct be_normed {
+    float *x;         /* [T][n] */
+    const float *add; /* [T][n], may be room */
+    const float *w;   /* [n] */
+    float eps;
+    float *room; /* [T][n]; what it holds then is unspecified */
+};
+/* be_matmul_n and be_matmul_gated of that norm; n is the weights' n_in. */
+void be_norm_matmul_n(struct be *b, float *const *y, const struct be_weight *const *w, int n,
+                      const struct be_normed *in, int64_t T);
+void be_norm_matmul_gated(struct be *b, float *g, float *u, const struct be_weight *gate,
+                          const struct be_weight *up, bool gelu, const struct be_normed *in, int64_t T);
+/* x[T][n_out] += in · Wᵀ; or room = in · Wᵀ, which is still to be added. *rest says which: NULL, or room. */
+void be_matmul_add(struct be *b, float *x, const struct be_weight *w, const float *in, float *room, int64_t T,
+                   const float **rest);
+
 /* out[T][n_in] = rows ids[T] of w, dequantized exactly. */
 void be_get_rows(struct be *b, float *out, const struct be_weight *w, const uint32_t *ids, int64_t T);
 /* The same for one row; on this processor only. */

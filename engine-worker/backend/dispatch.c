@@ -16,6 +16,24 @@ void be_matmul_gated(struct be *b, float *g, float *u, const struct be_weight *g
     b->ops->matmul_gated(b, g, u, gate, up, gelu, x, T);
 }
 
+void be_norm_matmul_n(struct be *b, float *const *y, const struct be_weight *const *w, int n,
+                      const struct be_normed *in, int64_t T)
+{
+    b->ops->norm_matmul_n(b, y, w, n, in, T);
+}
+
+void be_norm_matmul_gated(struct be *b, float *g, float *u, const struct be_weight *gate,
+                          const struct be_weight *up, bool gelu, const struct be_normed *in, int64_t T)
+{
+    b->ops->norm_matmul_gated(b, g, u, gate, up, gelu, in, T);
+}
+
+void be_matmul_add(struct be *b, float *x, const struct be_weight *w, const float *in, float *room, int64_t T,
+                   const float **rest)
+{
+    b->ops->matmul_add(b, x, w, in, room, T, rest);
+}
+
 void be_get_rows(struct be *b, float *out, const struct be_weight *w, const uint32_t *ids, int64_t T)
 {
     b->ops->get_rows(b, out, w, ids, T);

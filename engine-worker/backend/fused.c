@@ -21,6 +21,37 @@ void cpu_add_rmsnorm(struct be *b, float *y, float *x, const float *add, const f
     cpu_rmsnorm(b, y, x, w, T, n, eps);
 }
 
+static void norm_to_room(struct be *b, const struct be_normed *in, int64_t T, int64_t n)
+{
+    if (in->add != NULL)
+        cpu_add_rmsnorm(b, in->room, in->x, in->add, in->w, T, n, in->eps);
+    else
+        cpu_rmsnorm(b, in->room, in->x, in->w, T, n, in->eps);
+}
+
+void cpu_norm_matmul_n(struct be *b, float *const *y, const struct be_weight *const *w, int n,
+                       const struct be_normed *in, int64_t T)
+{
+    norm_to_room(b, in, T, w[0]->n_in);
+    cpu_matmul_n(b, y, w, n, in->room, T);
+}
+
+void cpu_norm_matmul_gated(struct be *b, float *g, float *u, const struct be_weight *gate,
+                           const struct be_weight *up, bool gelu, const struct be_normed *in, int64_t T)
+{
+    norm_to_room(b, in, T, gate->n_in);
+    cpu_matmul_gated(b, g, u, gate, up, gelu, in->room, T);
+}
+
+/* The norm that comes next adds in the pass that it makes anyway. */
+void cpu_matmul_add(struct be *b, float *x, const struct be_weight *w, const float *in, float *room,
+                    int64_t T, const float **rest)
+{
+    (void)x;
+    cpu_matmul_n(b, &room, &w, 1, in, T);
+    *rest = room;
+}
+
 void cpu_attn_inputs(struct be *b, float *q, const struct be_qkv *in, const struct be_attn *a,
                      const struct be_rows *rows)
 {

@@ -13,6 +13,12 @@
         int64_t T)) \
     OP(matmul_gated, (struct be *b, float *g, float *u, const struct be_weight *gate, \
         const struct be_weight *up, bool gelu, const float *x, int64_t T)) \
+    OP(norm_matmul_n, (struct be *b, float *const *y, const struct be_weight *const *w, int n, \
+        const struct be_normed *in, int64_t T)) \
+    OP(norm_matmul_gated, (struct be *b, float *g, float *u, const struct be_weight *gate, \
+        const struct be_weight *up, bool gelu, const struct be_normed *in, int64_t T)) \
+    OP(matmul_add, (struct be *b, float *x, const struct be_weight *w, const float *in, float *room, \
+        int64_t T, const float **rest)) \
     OP(get_rows, (struct be *b, float *out, const struct be_weight *w, const uint32_t *ids, int64_t T)) \
     OP(copy_rows, (struct be *b, float *y, int64_t y_stride, const float *x, int64_t x_stride, int64_t T, \
         int64_t n)) \

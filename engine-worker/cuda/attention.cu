@@ -141,6 +141,7 @@ static int count_shares(const struct be_attn *a, int32_t max_pos, int chunk, int
 struct keys_here {
     const uint8_t *const *pages;
     int32_t first, pos;
+    int32_t fresh; /* the first key that this step writes */
     int32_t chunk, n_chunks;
 };
 
@@ -151,6 +152,7 @@ find_keys(const struct be_attn &a, int chunk, int n, const struct be_attn_run *r
     const struct be_attn_run r = runs[row_run[t]];
     struct keys_here k;
     k.pages = r.pages;
+    k.fresh = r.pos0;
     k.pos = r.pos0 + (int32_t)(t - r.row0);
     k.first = a.window > 0 && k.pos >= a.window ? k.pos - a.window + 1 : 0;
     int32_t chunk0 = k.first / chunk, last = k.pos / chunk, each = (last - chunk0) / n + 1;
@@ -196,7 +198,6 @@ __global__ void __launch_bounds__(THREADS)
     static_assert(D >= DV, "the four outputs fit where one slot of each warp was");
     CU_SHARED(unsigned char, shared, 16);
     __shared__ float2 state[WARPS][VECTORS];
-    cu_wait();
     const struct be_attn &a = s.a;
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, group = a.n_head / a.n_kv_head;
     int kv = blockIdx.y / s.tiles, h0 = blockIdx.y % s.tiles * VECTORS, share = blockIdx.z;
@@ -204,6 +205,7 @@ __global__ void __launch_bounds__(THREADS)
     int64_t vector = (int64_t)blockIdx.x * a.n_head + kv * group + h0;
     const struct keys_here here = find_keys(a, CHUNK, to.n, runs, row_run);
     if (here.n_chunks <= 0) {
+        cu_wait();
         if (threadIdx.x < heads)
             to.state[(vector + threadIdx.x) * to.n + share] = make_float2(-INFINITY, 0);
         return;
@@ -221,11 +223,19 @@ __global__ void __launch_bounds__(THREADS)
         fetch_rows<DV, WARP_KEYS, 32>(keys + WARP_KEYS * (D + 8),
                                       (const uint16_t *)(page + a.v_at) + row * DV, lane, low, n);
     };
+    /* Tables and keys of earlier steps are nobody's to write now, so they need not wait. */
+    bool waits = true;
     for (int i = 0; i < s.slots - 1; i++) {
+        if (waits && (i >= here.n_chunks || key0 + i * CHUNK + WARP_KEYS > here.fresh)) {
+            cu_wait();
+            waits = false;
+        }
         if (i < here.n_chunks)
             fetch(i, i);
         copies_commit();
     }
+    if (waits)
+        cu_wait();
     const float *q0 = q + (vector + g) * D;
     store_queries<D>(qs, g < heads ? q0 : NULL, g + 8 < heads ? q0 + 8 * D : NULL, a.scale, warp, WARPS);
     __syncthreads();

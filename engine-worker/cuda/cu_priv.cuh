@@ -23,6 +23,7 @@ extern "C" { /* headers of C code */
 #endif
 
 #define CU_GRAPHS   64
+#define CU_SQUARES  4096
 #define CU_FEW_TILE 8   /* rows in a tile of few.cu */
 #define CU_TILE     128 /* and of tiles.cu */
 
@@ -33,7 +34,8 @@ struct cu_graph {
 };
 
 struct cu {
-    int device, sm, multiprocessors, shared_block, shared_all; /* shared memory: most of a block, a multiprocessor's */
+    int device, sm, multiprocessors, shared_block,
+        shared_all;             /* shared memory: most of a block, a multiprocessor's */
     cudaStream_t stream, reads; /* reads: be_fetch's */
     cudaError_t failed;         /* the first error; nothing is queued after it */
     const char *where;
@@ -47,6 +49,10 @@ struct cu {
     /* Whose halves xh holds: left_T rows of left_n values at `left`; NULL: nobody's. */
     const float *left;
     int64_t left_T, left_n;
+    /* Sums of the squares of the row at squares_of, which whoever made it has left; NULL: nobody. */
+    float *squares; /* [CU_SQUARES] */
+    const float *squares_of;
+    int n_squares;
     float *partial; /* attention: results of one share of the keys */
     size_t partial_floats;
     struct cu_graph graphs[CU_GRAPHS];
@@ -98,10 +104,10 @@ static __device__ __forceinline__ void cu_wait()
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-/* Whether there is something to do. Most operations write where the rows that left halves may be. */
+/* Whether there is something to do. Most operations write where rows that left halves or squares may be. */
 static inline bool cu_ready(struct cu *c, int64_t work)
 {
-    c->left = NULL;
+    c->left = c->squares_of = NULL;
     return c->failed == cudaSuccess && work > 0;
 }
 

@@ -214,6 +214,7 @@ static void cu_fini(struct be *b)
     cu_graphs_free(c);
     free_scratch(b);
     cudaFree(c->partial);
+    cudaFree(c->squares);
     cudaFree(c->expert_tiles[0]);
     cudaFree(c->expert_tiles[1]);
     if (c->stream)
@@ -283,6 +284,8 @@ int cu_backend(struct be **out, int device, struct vt_err *err)
     int rc = e == cudaSuccess ? 0 : lost(err, device, e, "a stream");
     for (int i = 0; i < 2 && rc == 0; i++)
         rc = cu_alloc(*out, (void **)&c->expert_tiles[i], (BE_EXPERTS_MAX + 1) * sizeof(int32_t), err);
+    if (rc == 0)
+        rc = cu_alloc(*out, (void **)&c->squares, CU_SQUARES * sizeof *c->squares, err);
     if (rc < 0) {
         be_free(*out);
         *out = NULL;

@@ -119,6 +119,29 @@ static __device__ __forceinline__ void fetch_all(struct ready *r, const struct c
         }
 }
 
+/* The row behind its norm, as halves, in shared memory. */
+static __device__ __forceinline__ void make_halves(uint4 *to, const struct raw_row &raw, uint32_t n)
+{
+    float share = share_of_squares(raw), v[16];
+    uint32_t k = threadIdx.x, all = n / 16;
+    if (k < all)
+        load16(v, raw.x + 16 * k, raw.gain + 16 * k);
+    float by = norm_by(raw, share, n) / HALF_SCALE;
+    for (; k < all; k += blockDim.x) {
+        if (k >= blockDim.x)
+            load16(v, raw.x + 16 * k, raw.gain + 16 * k);
+#pragma unroll
+        for (int u = 0; u < 2; u++) {
+            const float *o = v + 8 * u;
+            to[2 * k + u] = make_uint4(bits_of(__floats2half2_rn(o[0] * by, o[2] * by)),
+                                       bits_of(__floats2half2_rn(o[1] * by, o[3] * by)),
+                                       bits_of(__floats2half2_rn(o[4] * by, o[6] * by)),
+                                       bits_of(__floats2half2_rn(o[5] * by, o[7] * by)));
+        }
+    }
+    __syncthreads();
+}
+
 /* Sums of the activations, once for all rows: of one token [lump][4], as lanes i want them. Four neighbours sum one group each. */
 template <uint32_t TYPE>
 static __device__ __forceinline__ void sum_up_one(uint2 *to, const struct halves &x, int t, int units)
@@ -327,8 +350,8 @@ template <uint32_t TYPE, int TILES, bool ONE> static inline __host__ __device__ 
 /* Everything before the first row: rings are filled, activations summed. Returns false when there is nothing to do. */
 template <uint32_t TYPE, int TILES, bool ONE>
 static __device__ __forceinline__ bool begin(struct ring<TYPE> *r, struct work<TILES> *k, uint4 *room,
-                                             int depth, const struct many &m, const struct halves &x,
-                                             const struct spans &all, int64_t up)
+                                             int depth, const struct many &m, struct halves x,
+                                             const struct spans &all, const struct raw_row &raw, int64_t up)
 {
     int warp = threadIdx.x / 32, n = (int)x.n;
     k->way = {warp * STEP, (int)blockDim.x / 32 * STEP, (n + 31) / 32, up ? m.first[1] : m.first[m.n], up, 0};
@@ -359,6 +382,11 @@ static __device__ __forceinline__ bool begin(struct ring<TYPE> *r, struct work<T
         for (int i = 0; i < depth; i++)
             ask<TYPE>(r, m, k->way);
     }
+    if (ONE && raw.x) {
+        x.x = (__half *)(room + sums_bytes<TYPE, TILES, ONE>(n) / 16 +
+                         (int)blockDim.x / 32 * depth * (lump<TYPE>::BYTES / 16));
+        make_halves((uint4 *)x.x, raw, x.n);
+    }
     find_columns<TILES>(&k->columns, x, k->s);
     if constexpr (lump<TYPE>::LEAST) {
         if constexpr (ONE) {
@@ -383,19 +411,22 @@ static __device__ __forceinline__ uint32_t blocks_before(const struct many &m, c
 template <uint32_t TYPE, int TILES, bool ONE>
 __global__ void __launch_bounds__(32 * MOST_WARPS, AT_ONCE)
     few(const __grid_constant__ struct many m, const struct halves x,
-        const __grid_constant__ struct spans all, int depth)
+        const __grid_constant__ struct spans all, const __grid_constant__ struct raw_row raw, int depth)
 {
     CU_SHARED(uint4, room, 16);
     __shared__ struct part<TILES> parts[PARTS<TILES>];
     struct ring<TYPE> r;
     struct work<TILES> k;
-    if (!begin<TYPE, TILES, ONE>(&r, &k, room, depth, m, x, all, 0))
+    if (!begin<TYPE, TILES, ONE>(&r, &k, room, depth, m, x, all, raw, 0))
         return;
     int turn = 0, T = k.s.t1 - k.s.t0;
+    float squares = 0;
     for (int group = blockIdx.x; group < k.way.groups; group += gridDim.x) {
-        float sum[TILES][4];
+        float sum[TILES][4], old = 0;
         struct part<TILES> &part = parts[turn % PARTS<TILES>];
         int i = weight_of(m, group);
+        if (ONE && m.squares && threadIdx.x < ROWS && group * ROWS + (int)threadIdx.x < m.w[0].n_out)
+            old = m.y[0][group * ROWS + threadIdx.x];
         inner<TYPE, TILES, ONE>(sum, &r, m, k, blocks_before(m, k.way, i, group));
         put<TILES>(part.of[threadIdx.x / 32], sum, T);
         __syncthreads();
@@ -403,26 +434,38 @@ __global__ void __launch_bounds__(32 * MOST_WARPS, AT_ONCE)
         float *y = m.y[i] + (int64_t)k.s.t0 * n_out + row0;
         for (int at = threadIdx.x; at < (ONE ? 1 : T) * ROWS; at += blockDim.x) {
             int t = at / ROWS, row = at % ROWS;
-            if (row0 + row < n_out)
-                y[(int64_t)t * n_out + row] = total<TILES>(part, t, row);
+            if (row0 + row >= n_out)
+                continue;
+            float v = total<TILES>(part, t, row);
+            if (ONE && m.squares) {
+                v += old;
+                squares += v * v;
+            }
+            y[(int64_t)t * n_out + row] = v;
         }
         turn++;
         if constexpr (PARTS<TILES> == 1)
             __syncthreads();
     }
+    if (!ONE || !m.squares)
+        return;
+    squares = cu_block_sum(squares);
+    if (threadIdx.x == 0)
+        m.squares[blockIdx.x] = squares;
 }
 
 /* Both weights of a gated feed-forward part: y[0] = act(gate) * up, and its halves. */
 template <uint32_t TYPE, int TILES, bool ONE>
 __global__ void __launch_bounds__(32 * MOST_WARPS, AT_ONCE)
     few_gated(const __grid_constant__ struct many m, const struct halves x,
-              const __grid_constant__ struct spans all, const struct halves left, bool use_gelu, int depth)
+              const __grid_constant__ struct spans all, const struct halves left, bool use_gelu,
+              const __grid_constant__ struct raw_row raw, int depth)
 {
     CU_SHARED(uint4, room, 16);
     __shared__ struct part<TILES> parts[2];
     struct ring<TYPE> r;
     struct work<TILES> k;
-    if (!begin<TYPE, TILES, ONE>(&r, &k, room, depth, m, x, all, m.w[1].plane[0] - m.w[0].plane[0]))
+    if (!begin<TYPE, TILES, ONE>(&r, &k, room, depth, m, x, all, raw, m.w[1].plane[0] - m.w[0].plane[0]))
         return;
     int T = k.s.t1 - k.s.t0, n_out = (int)m.w[0].n_out;
     for (int group = blockIdx.x; group < k.way.groups; group += gridDim.x) {
@@ -460,9 +503,9 @@ static unsigned even(const struct cu *c, unsigned groups, unsigned warps)
 
 /* How deep the rings of `warps` are where a block has its share of a multiprocessor's shared memory; 0: they have no room. */
 template <uint32_t TYPE, int TILES, bool ONE>
-static int depth_of(const struct cu *c, int64_t n_in, int warps, bool gated)
+static int depth_of(const struct cu *c, int64_t n_in, int warps, bool gated, int row)
 {
-    int own = sums_bytes<TYPE, TILES, ONE>((int)n_in), each = warps * lump<TYPE>::BYTES,
+    int own = sums_bytes<TYPE, TILES, ONE>((int)n_in) + row, each = warps * lump<TYPE>::BYTES,
         fixed = (gated ? 2 : PARTS<TILES>)*(int)sizeof(struct part<TILES>) + 1024,
         share = c->shared_all / (AT_ONCE * MOST_WARPS / warps) - fixed - own,
         most = c->shared_block - fixed - own;
@@ -471,7 +514,8 @@ static int depth_of(const struct cu *c, int64_t n_in, int warps, bool gated)
 }
 
 template <uint32_t TYPE, int TILES, bool ONE = false>
-static bool launch(struct cu *c, struct many *m, const struct spans *s, enum gate_act act)
+static bool launch(struct cu *c, struct many *m, const struct spans *s, enum gate_act act,
+                   const struct raw_row *raw)
 {
     int64_t n_in = m->w[0].n_in, n_out = m->w[0].n_out;
     struct halves x = cu_halves(c, s->T, n_in), left = {c->xg, (uint32_t)s->T, (uint32_t)n_out};
@@ -479,10 +523,11 @@ static bool launch(struct cu *c, struct many *m, const struct spans *s, enum gat
     /* Short rows leave nothing to do for more warps. The choice is the weight's, so that it is not a neighbour's. */
     unsigned warps = n_in <= 4 * STEP * 32 ? 4 : MOST_WARPS, groups = share_out(m, ROWS),
              tiles = most_tiles(*s, TILES * CU_FEW_TILE);
-    int depth = depth_of<TYPE, TILES, ONE>(c, n_in, (int)warps, gated);
+    int row = raw->x ? (int)n_in * (int)sizeof(__half) : 0; /* in shared memory, as halves */
+    int depth = depth_of<TYPE, TILES, ONE>(c, n_in, (int)warps, gated, row);
     if (depth == 0)
         return false;
-    int shared = sums_bytes<TYPE, TILES, ONE>((int)n_in) + (int)warps * depth * lump<TYPE>::BYTES;
+    int shared = sums_bytes<TYPE, TILES, ONE>((int)n_in) + (int)warps * depth * lump<TYPE>::BYTES + row;
     auto plain = few<TYPE, TILES, ONE>;
     auto both = few_gated<TYPE, TILES, ONE>;
     cu_ok(c,
@@ -490,33 +535,35 @@ static bool launch(struct cu *c, struct many *m, const struct spans *s, enum gat
                                cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
           "shared memory");
     unsigned blocks = gated ? even(c, groups / 2, warps) : s->first ? groups : even(c, groups, warps);
+    c->n_squares = (int)blocks;
     if (gated)
         cu_launch(c, "few_gated", both, dim3(blocks, tiles), 32 * warps, (size_t)shared, *m, x, *s, left,
-                  act == GATE_GELU, depth);
+                  act == GATE_GELU, *raw, depth);
     else
-        cu_launch(c, "few", plain, dim3(blocks, tiles), 32 * warps, (size_t)shared, *m, x, *s, depth);
+        cu_launch(c, "few", plain, dim3(blocks, tiles), 32 * warps, (size_t)shared, *m, x, *s, *raw, depth);
     return true;
 }
 
 /* As many tokens at once as there are, or as there is room for. */
 template <uint32_t TYPE>
-static void launch_type(struct cu *c, struct many *m, const struct spans *s, enum gate_act act)
+static void launch_type(struct cu *c, struct many *m, const struct spans *s, enum gate_act act,
+                        const struct raw_row *raw)
 {
     bool one = s->T <= CU_FEW_TILE || s->first, two = s->T <= 2 * CU_FEW_TILE;
-    if (!one && !two && launch<TYPE, 4>(c, m, s, act))
+    if (!one && !two && launch<TYPE, 4>(c, m, s, act, raw))
         return;
-    if (!one && launch<TYPE, 2>(c, m, s, act))
+    if (!one && launch<TYPE, 2>(c, m, s, act, raw))
         return;
-    bool done = s->T == 1 ? launch<TYPE, 1, true>(c, m, s, act) : launch<TYPE, 1>(c, m, s, act);
+    bool done = s->T == 1 ? launch<TYPE, 1, true>(c, m, s, act, raw) : launch<TYPE, 1>(c, m, s, act, raw);
     if (!done)
         cu_ok(c, cudaErrorInvalidValue, "a weight with rows too long for the shared memory");
 }
 
-void cu_few(struct cu *c, struct many *m, const struct spans *s, enum gate_act act)
+void cu_few(struct cu *c, struct many *m, const struct spans *s, enum gate_act act, const struct raw_row *raw)
 {
     switch (m->w[0].type) {
 #define FEW_CASE(t)                                                                                          \
-    case t: launch_type<t>(c, m, s, act); break;
+    case t: launch_type<t>(c, m, s, act, raw); break;
         CU_QUANT_TYPES(FEW_CASE)
     }
 }

@@ -61,6 +61,40 @@ static __device__ __forceinline__ void leave_half(const struct halves &h, int64_
     h.x[half_at(h, t, e)] = __float2half_rn(v * (1 / HALF_SCALE));
 }
 
+/* What the launch for a single row reads instead of its halves: the row before its norm. */
+struct raw_row {
+    const float *x, *gain; /* [n]; x: NULL: there are halves */
+    const float *squares;  /* of x, in n_squares parts */
+    int n_squares;
+    float eps;
+};
+
+/* What the norm multiplies the row with: a thread's share of the squares, to be asked for early, and what a block makes of them. */
+static __device__ __forceinline__ float share_of_squares(const struct raw_row &r)
+{
+    float sum = 0;
+    for (int i = threadIdx.x; i < r.n_squares; i += blockDim.x)
+        sum += r.squares[i];
+    return sum;
+}
+static __device__ __forceinline__ float norm_by(const struct raw_row &r, float share, uint32_t n)
+{
+    return rsqrtf(cu_block_sum(share) / (float)n + r.eps);
+}
+
+/* 16 neighbours of a row and of what its norm multiplies them with, 16-byte aligned, multiplied. */
+static __device__ __forceinline__ void load16(float *v, const float *x, const float *gain)
+{
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        float4 a = ((const float4 *)x)[k], g = __ldg((const float4 *)gain + k);
+        v[4 * k] = a.x * g.x;
+        v[4 * k + 1] = a.y * g.y;
+        v[4 * k + 2] = a.z * g.z;
+        v[4 * k + 3] = a.w * g.w;
+    }
+}
+
 /* Whether rows of n values can leave their halves. */
 static inline bool cu_can_leave(const struct cu *c, int64_t T, int64_t n)
 {

@@ -3,6 +3,7 @@
 #define MANY_CUH
 
 #include "blocks.cuh"
+#include "halves.cuh"
 
 #define TOGETHER 4      /* weights of one type that a launch may take: q, k and v; gate and up */
 #define GRID_Y   65535u /* blocks that a launch may have in y; more rows take more launches */
@@ -12,6 +13,8 @@ struct many {
     float *y[TOGETHER];
     int first[TOGETHER + 1]; /* block that begins each weight */
     int n;
+    float *
+        squares; /* the result of the only weight is added to what is there, and each block leaves its sum of squares here; NULL: not */
 };
 
 /* Rows of x: all of them, or those of each of n_expert experts, first[e] .. first[e + 1] - 1, cut into tiles of their own: tiles[e] is
@@ -142,9 +145,13 @@ static __device__ __forceinline__ float activate(float g, bool gelu)
  * expert or of all; tiled: any type, any number; plain: for GPUs without tensor cores). x as halves, but for plain. act: of two
  * weights, y[0] = act(y[0]) * y[1] is made and its halves are left. */
 enum gate_act { GATE_NONE, GATE_SILU, GATE_GELU };
-void cu_few(struct cu *c, struct many *m, const struct spans *s, enum gate_act act);
+void cu_few(struct cu *c, struct many *m, const struct spans *s, enum gate_act act,
+            const struct raw_row *raw);
 /* Of a single row, where the type has kernels for it; false: it has none. */
-bool cu_one(struct cu *c, struct many *m, const struct spans *s, enum gate_act act);
+bool cu_one(struct cu *c, struct many *m, const struct spans *s, enum gate_act act,
+            const struct raw_row *raw);
+/* Whether a launch of it takes weights of two types, some of the one and then some of the other, where all rows are one. */
+bool cu_one_takes(const struct cu *c, uint32_t type, uint32_t other, int64_t n_in);
 void cu_coded_few(struct cu *c, struct many *m, const struct spans *s);
 void cu_tiled(struct cu *c, struct many *m, const struct spans *s);
 void cu_plain(struct cu *c, struct many *m, const struct spans *s, const float *x);

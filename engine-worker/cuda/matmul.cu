@@ -109,8 +109,17 @@ static void prepare(struct cu *c, const float *left, const float *x, int64_t T, 
     cu_left(c, x, T, n);
 }
 
+/* Of a single row, quantized: from its halves, or from what raw has instead. */
+static void run_single(struct cu *c, struct many *m, const struct spans *s, enum gate_act act,
+                       const struct raw_row *raw)
+{
+    if (!cu_one(c, m, s, act, raw))
+        cu_few(c, m, s, act, raw);
+}
+
 static void run(struct cu *c, struct many *m, const struct spans *s, const float *left, const float *x)
 {
+    const struct raw_row none = {};
     bool quant = !is_float(m->w[0].type), few = is_few(s, quant);
     struct spans tiles = *s;
     c->left = left; /* they are still those */
@@ -124,30 +133,46 @@ static void run(struct cu *c, struct many *m, const struct spans *s, const float
     }
     prepare(c, left, x, s->T, m->w[0].n_in);
     tiles.tiles = c->expert_tiles[few ? 0 : 1];
-    if (few && s->single && cu_one(c, m, &tiles, GATE_NONE))
-        return;
     if (few && is_coded(m->w[0].type))
         cu_coded_few(c, m, &tiles);
+    else if (few && s->single)
+        run_single(c, m, &tiles, GATE_NONE, &none);
     else if (few)
-        cu_few(c, m, &tiles, GATE_NONE);
+        cu_few(c, m, &tiles, GATE_NONE, &none);
     else
         cu_tiled(c, m, &tiles);
 }
 
-/* One after another those of the same type go together. */
+/* Those weights from the i-th on that go together: of the same type, or of two that a single row takes. Returns the first that does
+ * not. */
+static int gather_weights(const struct cu *c, struct many *m, float *const *y,
+                          const struct be_weight *const *w, int i, int n, int parts, bool single)
+{
+    int j = i;
+    uint32_t type = w[i]->type;
+    *m = {};
+    for (; j < n && j - i < TOGETHER; j++) {
+        if (w[j]->type != type &&
+            !(single && type == w[i]->type && cu_one_takes(c, type, w[j]->type, w[j]->n_in)))
+            break;
+        type = w[j]->type;
+        m->w[j - i] = cu_planes(w[j], parts);
+        m->y[j - i] = y[j];
+    }
+    m->n = j - i;
+    return j;
+}
+
+/* One after another. */
 static void matmul(struct cu *c, const struct spans *s, float *const *y, const struct be_weight *const *w,
                    int n, const float *x, int parts)
 {
     const float *left = c->left;
+    struct many m;
     if (!cu_ready(c, s->T))
         return;
-    for (int i = 0, j; i < n; i = j) {
-        struct many m = {};
-        for (j = i; j < n && j - i < TOGETHER && w[j]->type == w[i]->type; j++) {
-            m.w[j - i] = cu_planes(w[j], parts);
-            m.y[j - i] = y[j];
-        }
-        m.n = j - i;
+    for (int i = 0; i < n;) {
+        i = gather_weights(c, &m, y, w, i, n, parts, c->tensor_cores && s->T == 1 && !s->first);
         run(c, &m, s, left, x);
         left = c->left;
     }
@@ -171,6 +196,21 @@ void cu_moe_matmul(struct be *b, float *const *y, const struct be_weight *const 
     matmul(cu_of(b), &s, y, w, n, x, r->n_expert);
 }
 
+/* Whether the kernels for a single row take a weight. */
+static bool is_single(const struct cu *c, const struct be_weight *w, int64_t T)
+{
+    return c->tensor_cores && T == 1 && !is_float(w->type) && !is_coded(w->type);
+}
+
+/* Swaps the halves that a gated launch has left beside those that it read. */
+static void left_beside(struct cu *c, const float *y, int64_t T, int64_t n)
+{
+    __half *old = c->xh;
+    c->xh = c->xg;
+    c->xg = old;
+    cu_left(c, y, T, n);
+}
+
 /* In one launch where both weights are of one type and the rows are few. */
 void cu_matmul_gated(struct be *b, float *g, float *u, const struct be_weight *gate,
                      const struct be_weight *up, bool gelu, const float *x, int64_t T)
@@ -192,15 +232,98 @@ void cu_matmul_gated(struct be *b, float *g, float *u, const struct be_weight *g
     }
     if (!cu_ready(c, T))
         return;
-    struct many m = {{cu_planes(gate, 1), cu_planes(up, 1)}, {g, u}, {}, 2};
+    struct many m = {{cu_planes(gate, 1), cu_planes(up, 1)}, {g, u}, {}, 2, NULL};
+    const struct raw_row none = {};
     prepare(c, left, x, T, gate->n_in);
     enum gate_act act = gelu ? GATE_GELU : GATE_SILU;
-    if (!s.single || !cu_one(c, &m, &s, act))
-        cu_few(c, &m, &s, act);
-    __half *old = c->xh; /* the result's halves were left beside those that were read */
-    c->xh = c->xg;
-    c->xg = old;
-    cu_left(c, g, T, gate->n_out);
+    if (s.single)
+        run_single(c, &m, &s, act, &none);
+    else
+        cu_few(c, &m, &s, act, &none);
+    left_beside(c, g, T, gate->n_out);
+}
+
+/* ---- a single row between its norm and the sum with the residual stream ---- */
+
+/* The norm of a row whose squares were left needs no pass of its own: the matmul makes it. */
+static bool can_fold(struct cu *c, struct raw_row *raw, const struct be_normed *in,
+                     const struct be_weight *const *w, int n, int64_t T)
+{
+    *raw = {in->x, in->w, c->squares, c->n_squares, in->eps};
+    if (in->add || c->squares_of != in->x || w[0]->n_in % 16 != 0 || (uintptr_t)in->w % 16 != 0)
+        return false;
+    for (int i = 0; i < n; i++)
+        if (!is_single(c, w[i], T))
+            return false;
+    return true;
+}
+
+static void norm_to_room(struct be *b, const struct be_normed *in, int64_t T, int64_t n)
+{
+    if (in->add)
+        cu_add_rmsnorm(b, in->room, in->x, in->add, in->w, T, n, in->eps);
+    else
+        cu_rmsnorm(b, in->room, in->x, in->w, T, n, in->eps);
+}
+
+void cu_norm_matmul_n(struct be *b, float *const *y, const struct be_weight *const *w, int n,
+                      const struct be_normed *in, int64_t T)
+{
+    struct cu *c = cu_of(b);
+    const struct spans s = {(int)T, NULL, NULL, 0, true};
+    struct raw_row raw;
+    struct many m;
+    if (!can_fold(c, &raw, in, w, n, T)) {
+        norm_to_room(b, in, T, w[0]->n_in);
+        cu_matmul_n(b, y, w, n, in->room, T);
+        return;
+    }
+    if (!cu_ready(c, T))
+        return;
+    for (int i = 0; i < n;) {
+        i = gather_weights(c, &m, y, w, i, n, 1, true);
+        run_single(c, &m, &s, GATE_NONE, &raw);
+    }
+}
+
+void cu_norm_matmul_gated(struct be *b, float *g, float *u, const struct be_weight *gate,
+                          const struct be_weight *up, bool gelu, const struct be_normed *in, int64_t T)
+{
+    struct cu *c = cu_of(b);
+    const struct be_weight *w[] = {gate, up};
+    const struct spans s = {(int)T, NULL, NULL, 0, true};
+    struct raw_row raw;
+    if (gate->type != up->type || !cu_can_leave(c, T, gate->n_out) || !can_fold(c, &raw, in, w, 2, T)) {
+        norm_to_room(b, in, T, gate->n_in);
+        cu_matmul_gated(b, g, u, gate, up, gelu, in->room, T);
+        return;
+    }
+    if (!cu_ready(c, T))
+        return;
+    struct many m = {{cu_planes(gate, 1), cu_planes(up, 1)}, {g, u}, {}, 2, NULL};
+    run_single(c, &m, &s, gelu ? GATE_GELU : GATE_SILU, &raw);
+    left_beside(c, g, T, gate->n_out);
+}
+
+void cu_matmul_add(struct be *b, float *x, const struct be_weight *w, const float *in, float *room, int64_t T,
+                   const float **rest)
+{
+    struct cu *c = cu_of(b);
+    const struct spans s = {(int)T, NULL, NULL, 0, true};
+    const struct raw_row none = {};
+    const float *left = c->left;
+    *rest = room;
+    if (!is_single(c, w, T)) {
+        cu_matmul_n(b, &room, &w, 1, in, T);
+        return;
+    }
+    *rest = NULL;
+    if (!cu_ready(c, T))
+        return;
+    struct many m = {{cu_planes(w, 1)}, {x}, {}, 1, c->squares};
+    prepare(c, left, in, T, w->n_in);
+    run_single(c, &m, &s, GATE_NONE, &none);
+    c->squares_of = x;
 }
 
 /* ---- rows of the embedding ---- */

@@ -224,6 +224,12 @@ __global__ void __launch_bounds__(BE_ATTN_MAX_D)
     int64_t at = key ? (int64_t)h * a.d : h * in.q_stride,
             row = key ? (int64_t)a.n_kv_head * a.d : a.n_head * in.q_stride;
     float by = i < a.d && norm ? __ldg(norm + i) : 1;
+    /* tables are the step's: no kernel writes them, and turning takes longer than waiting */
+    const int k = i >= r.n_rot ? 0 : r.interleaved ? i / 2 : i % half;
+    float2 by_angle = i < r.n_rot ? turn(pos[t], r.freq[k], r.mscale) : make_float2(1, 0);
+    const struct be_attn_run run = runs[row_run[t]];
+    int32_t p = run.pos0 + (int32_t)(t - run.row0);
+    uint8_t *page = run.pages[p / BE_PAGE];
     cu_wait();
     float v = i < a.d ? (key ? in.k : in.q)[t * row + at + i] : 0;
     if (bias && i < a.d)
@@ -233,10 +239,8 @@ __global__ void __launch_bounds__(BE_ATTN_MAX_D)
     head[i] = v;
     __syncthreads();
     if (i < r.n_rot) {
-        int k = r.interleaved ? i / 2 : i % half;
         bool second = r.interleaved ? i % 2 : i >= half;
         float other = head[r.interleaved ? i ^ 1 : second ? i - half : i + half];
-        float2 by_angle = turn(pos[t], r.freq[k], r.mscale);
         v = second ? other * by_angle.y + v * by_angle.x : v * by_angle.x - other * by_angle.y;
     }
     if (!key) {
@@ -244,9 +248,6 @@ __global__ void __launch_bounds__(BE_ATTN_MAX_D)
             q[(t * a.n_head + h) * a.d + i] = v;
         return;
     }
-    const struct be_attn_run run = runs[row_run[t]];
-    int32_t p = run.pos0 + (int32_t)(t - run.row0);
-    uint8_t *page = run.pages[p / BE_PAGE];
     int64_t place = (int64_t)h * BE_PAGE + p % BE_PAGE;
     if (i < a.d)
         ((__half *)(page + a.k_at))[place * a.d + i] = __float2half_rn(v);

@@ -361,6 +361,80 @@ static void fused(void **state)
     }
 }
 
+static float *device_floats(int64_t n, double by)
+{
+    float *x = rng_floats(n, by), *d = floats_to_device(x, n);
+    free(x);
+    return d;
+}
+
+static struct be_weight device_weight(uint32_t type, int64_t n_in, int64_t n_out)
+{
+    struct vt_err err;
+    uint8_t *bytes = random_weight(type, n_in, n_out);
+    struct be_weight h = {.type = type, .n_in = n_in, .n_out = n_out, .data = bytes}, d;
+    must(be_upload(gpu, &d, &h, 1, &err), &err);
+    free(bytes);
+    return d;
+}
+
+/* A layer's way from heads to the residual stream and, behind its norm, into weights of two types and a gate: what a single row has
+ * in few launches and the others one operation after another is the same. */
+static void stream_of(uint32_t type, int64_t T, int64_t n, int64_t inner, bool gelu)
+{
+    enum { OUT = 90 };
+    struct be_weight out = device_weight(type, inner, n), a = device_weight(type, n, OUT),
+                     b = device_weight(GT_Q6_K, n, 33), gate = device_weight(type, n, 48),
+                     up = device_weight(type, n, 48);
+    const struct be_weight *w[] = {&a, &b};
+    float *x = device_floats(T * n, 2), *same = poisoned(T * n), *in = device_floats(T * inner, 1),
+          *room = poisoned(T * n), *gain = device_floats(n, 1), *u = poisoned(T * 48);
+    float *y[] = {poisoned(T * OUT), poisoned(T * 33)}, *plain[] = {poisoned(T * OUT), poisoned(T * 33)},
+          *g = poisoned(T * 48), *plain_g = poisoned(T * 48);
+    be_copy(gpu, same, x, (size_t)(T * n) * sizeof *x);
+    for (int round = 0; round < 2; round++) {
+        struct be_normed norm = {.x = x, .w = gain, .eps = 1e-6f, .room = room};
+        be_matmul_add(gpu, x, &out, in, room, T, &norm.add);
+        if (round == 0)
+            be_norm_matmul_n(gpu, y, w, 2, &norm, T);
+        else
+            be_norm_matmul_gated(gpu, g, u, &gate, &up, gelu, &norm, T);
+        be_matmul(gpu, room, &out, in, T);
+        be_add_rmsnorm(gpu, room, same, room, gain, T, n, 1e-6f);
+        if (round == 0)
+            be_matmul_n(gpu, plain, w, 2, room, T);
+        else
+            be_matmul_gated(gpu, plain_g, u, &gate, &up, gelu, room, T);
+    }
+    settle("stream", x, from_device(same, T * n), T * n, 1e-6);
+    settle("behind its norm", y[0], from_device(plain[0], T * OUT), T * OUT, 2e-3);
+    settle("behind its norm, too", y[1], from_device(plain[1], T * 33), T * 33, 2e-3);
+    settle("gated behind its norm", g, from_device(plain_g, T * 48), T * 48, 4e-3);
+    void *device[] = {(void *)out.data,
+                      (void *)a.data,
+                      (void *)b.data,
+                      (void *)gate.data,
+                      (void *)up.data,
+                      same,
+                      in,
+                      room,
+                      gain,
+                      u,
+                      plain[0],
+                      plain[1],
+                      plain_g};
+    for (size_t i = 0; i < sizeof device / sizeof device[0]; i++)
+        be_release(gpu, device[i], 0);
+}
+
+static void stream(void **state)
+{
+    static const uint32_t type[] = {GT_Q4_K, GT_Q5_K, GT_Q6_K, GT_Q8_0, GT_Q4_0, GT_Q3_K, GT_F16};
+    for (size_t i = 0; i < sizeof type / sizeof type[0]; i++)
+        for (int64_t T = 1; T <= 3; T += 2)
+            stream_of(type[i], T, 256 * (1 + rng_below(8)), 256 * (1 + rng_below(4)), rng_below(2));
+}
+
 /* Weights of one call, of several types and heights, give what they give alone. */
 static void matmuls_together(void **state)
 {
@@ -705,6 +779,7 @@ int main(void)
         cmocka_unit_test(matmuls),
         cmocka_unit_test(plain_matmuls),
         cmocka_unit_test(fused),
+        cmocka_unit_test(stream),
         cmocka_unit_test(neighbours_change_nothing),
         cmocka_unit_test(large_activations),
         cmocka_unit_test(halves_left_behind),

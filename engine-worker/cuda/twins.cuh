@@ -178,49 +178,93 @@ static __device__ __forceinline__ float dot_twin(const struct twin<TYPE> &o, con
     }
 }
 
-/* The row as codes; a thread has 16 values, its neighbour the 16 of the same scale. */
+/* Two units as 16 values; fours lie as 0 2 1 3. */
+static __device__ __forceinline__ void open_units(float *v, const uint4 *u)
+{
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+        const uint32_t word[4] = {u[k].x, u[k].y, u[k].z, u[k].w};
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            float2 f = __half22float2(as_half2(word[j]));
+            v[8 * k + j / 2 * 4 + j % 2] = f.x;
+            v[8 * k + j / 2 * 4 + j % 2 + 2] = f.y;
+        }
+    }
+}
+
+/* The larger, NaN if one of them is. */
+static __device__ __forceinline__ float max_nan(float a, float b)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    float r;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+    return r;
+#else
+    return isnan(a) || isnan(b) ? NAN : fmaxf(a, b);
+#endif
+}
+
+/* Codes of four values, and of what they leave. Conversions to integers take eight times an addition, so that the sum with a large
+ * float rounds: its low byte is the code. */
+static __device__ __forceinline__ void encode4(uint32_t *word, uint32_t *fine, const float *v, float inv)
+{
+    constexpr float ROUND = 12582912; /* 1.5 * 2^23 */
+    uint32_t code[4], rest[4];
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+        float r = fmaf(v[j], inv, ROUND);
+        code[j] = __float_as_uint(r);
+        rest[j] = __float_as_uint(fmaf(fmaf(v[j], inv, ROUND - r), FINE, ROUND));
+    }
+    *word = __byte_perm(__byte_perm(code[0], code[1], 0x40), __byte_perm(code[2], code[3], 0x40), 0x5410);
+    *fine = __byte_perm(__byte_perm(rest[0], rest[1], 0x40), __byte_perm(rest[2], rest[3], 0x40), 0x5410);
+}
+
+/* The row as codes; a thread has 16 values, its neighbour the 16 of the same scale. raw: values before the division of the norm. */
 template <uint32_t TYPE>
-static __device__ __forceinline__ void encode(const struct row_codes &to, const struct halves &x, int t)
+static __device__ __forceinline__ void encode(const struct row_codes &to, const struct halves &x, int t,
+                                              const struct raw_row &raw)
 {
     int all = (int)x.n / 16;
+    float unit = (raw.x ? 1.0f : HALF_SCALE) / 127;
+    auto first = [&](int k) { /* chunk k of the twins is this one of the row */
+                              return k < all ? k / 16 * 16 + twin<TYPE>::chunk(k % 16) : 0;
+    };
+    auto load = [&](uint4 *u, int k) {
+        const uint4 *at = (const uint4 *)x.x + (int64_t)(2 * first(k)) * x.T + t;
+        u[0] = at[0];
+        u[1] = at[x.T];
+    };
+    uint4 next[2];
+    if (!raw.x)
+        load(next, (int)threadIdx.x);
     for (int k0 = 0; k0 < all; k0 += (int)blockDim.x) {
         int k = k0 + (int)threadIdx.x;
         if (k - (int)threadIdx.x % 32 >= all)
             break;
         bool real = k < all;
-        int from = k / 16 * 16 + twin<TYPE>::chunk(k % 16); /* chunk k of the twins is this one of the row */
-        const uint4 *at = (const uint4 *)x.x + (int64_t)(real ? 2 * from : 0) * x.T + t;
         float v[16], max = 0;
-#pragma unroll
-        for (int u = 0; u < 2; u++) {
-            uint4 w = at[u ? x.T : 0];
-            const uint32_t word[4] = {w.x, w.y, w.z, w.w};
-#pragma unroll
-            for (int j = 0; j < 4; j++) { /* fours lie as 0 2 1 3 */
-                float2 f = __half22float2(as_half2(word[j]));
-                v[8 * u + j / 2 * 4 + j % 2] = f.x;
-                v[8 * u + j / 2 * 4 + j % 2 + 2] = f.y;
-            }
+        if (raw.x) {
+            load16(v, raw.x + 16 * first(k), raw.gain + 16 * first(k));
+        } else {
+            open_units(v, next);
+            load(next, k + (int)blockDim.x);
         }
 #pragma unroll
         for (int j = 0; j < 16; j++)
-            max = fmaxf(max, fabsf(v[j]));
-        bool bad = false;
+            max = max_nan(max, fabsf(v[j]));
+        max = max_nan(max, __shfl_xor_sync(~0u, max, 1));
+        float inv = max > 0 ? 127 / max : 0, scale = max < INFINITY ? max * unit : NAN;
+        uint32_t word[4], fine[4];
+        int sum = 0, rest = 0;
 #pragma unroll
-        for (int j = 0; j < 16; j++)
-            bad |= isnan(v[j]);
-        max = fmaxf(max, __shfl_xor_sync(~0u, max, 1));
-        float inv = max > 0 ? 127 / max : 0, scale = bad || isinf(max) ? NAN : max * (HALF_SCALE / 127);
-        uint32_t word[4] = {}, fine[4] = {};
-        int sum = 0;
-#pragma unroll
-        for (int j = 0; j < 16; j++) {
-            float as = v[j] * inv;
-            int code = __float2int_rn(as), rest = __float2int_rn((as - (float)code) * FINE);
-            sum += code * FINE + rest;
-            word[j / 4] |= (uint32_t)(code & 255) << 8 * (j % 4);
-            fine[j / 4] |= (uint32_t)(rest & 255) << 8 * (j % 4);
+        for (int j = 0; j < 4; j++) {
+            encode4(&word[j], &fine[j], v + 4 * j, inv);
+            sum = __dp4a((int)word[j], 0x01010101, sum);
+            rest = __dp4a((int)fine[j], 0x01010101, rest);
         }
+        sum = sum * FINE + rest;
         int both = sum + __shfl_xor_sync(~0u, sum, 1);
         if (!real)
             continue;

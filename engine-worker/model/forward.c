@@ -226,7 +226,15 @@ static void norm(struct fw *f, const float *w, int64_t T)
     f->pending = NULL;
 }
 
-/* ---- mixers: norm → heads ---- */
+/* The same for a matmul that is all that reads it. */
+static struct be_normed normed(struct fw *f, const float *w)
+{
+    struct be_normed in = {.x = f->x, .add = f->pending, .w = w, .eps = f->m->eps, .room = f->norm};
+    f->pending = NULL;
+    return in;
+}
+
+/* ---- mixers: residual stream → heads ---- */
 
 static void bias(struct fw *f, float *y, const float *by, int64_t T, int64_t n)
 {
@@ -241,8 +249,9 @@ static void mix_attention(struct fw *f, const struct layer *l, int64_t T)
     const struct be_rows *rows = at->geo.window > 0 ? &f->t.windowed : &f->t.all;
     const struct be_attn *g = &at->geo;
     const struct be_weight *w[] = {&at->q, &at->k, &at->v};
+    const struct be_normed x = normed(f, l->mixer_norm);
     float *y[] = {f->a, f->b, f->c};
-    be_matmul_n(f->be, y, w, 3, f->norm, T);
+    be_norm_matmul_n(f->be, y, w, 3, &x, T);
 
     /* of a gated one query and gate alternate head by head; the queries come together */
     float *q = at->gated ? f->d : f->a;
@@ -268,8 +277,9 @@ static void mix_delta(struct fw *f, const struct layer *l, int64_t T)
 {
     const struct delta_net *dn = &l->delta;
     const struct be_weight *w[] = {&dn->qkv, &dn->gate, &dn->beta, &dn->alpha};
+    const struct be_normed x = normed(f, l->mixer_norm);
     float *y[] = {f->a, f->b, f->small, f->small + T * dn->beta.n_out};
-    be_matmul_n(f->be, y, w, 4, f->norm, T);
+    be_norm_matmul_n(f->be, y, w, 4, &x, T);
     be_delta_net(f->be, f->heads, &dn->geo, f->a, f->b, y[2], y[3], f->t.states, f->t.all.n_runs, T);
 }
 
@@ -301,6 +311,7 @@ static void ffn_experts(struct fw *f, const struct ffn *ffn, int64_t T)
     be_moe_combine(f->be, f->routed, f->px, f->pw, f->at, r, T, n);
 }
 
+/* norm → norm; the gate of the shared expert and biases need the norm's rows and the result's. */
 static void ffn_dense(struct fw *f, const struct ffn *ffn, int64_t T)
 {
     const struct be_weight *w[] = {&ffn->gate, &ffn->up};
@@ -322,10 +333,30 @@ static void ffn_dense(struct fw *f, const struct ffn *ffn, int64_t T)
         be_row_gate(f->be, f->norm, f->small, T, f->m->n_embd);
 }
 
+/* Nothing but a gate, an activation and the way back: residual stream → residual stream. */
+static bool is_plain(const struct layer *l)
+{
+    const struct ffn *ffn = &l->ffn;
+    return !ffn->experts && ffn->shared_gate.n_out == 0 && !ffn->gate_bias && !ffn->up_bias &&
+           !ffn->down_bias && !l->post_ffn_norm;
+}
+
+static void ffn_plain(struct fw *f, const struct layer *l, int64_t T)
+{
+    const struct ffn *ffn = &l->ffn;
+    const struct be_normed x = normed(f, l->ffn_norm);
+    be_norm_matmul_gated(f->be, f->a, f->b, &ffn->gate, &ffn->up, ffn->act == ACT_GELU, &x, T);
+    be_matmul_add(f->be, f->x, &ffn->down, f->a, f->norm, T, &f->pending);
+}
+
 static void feed_forward(struct fw *f, const struct layer *l, int64_t T)
 {
     int64_t n = f->m->n_embd;
     float *y = f->norm;
+    if (is_plain(l)) {
+        ffn_plain(f, l, T);
+        return;
+    }
     norm(f, l->ffn_norm, T);
     if (l->ffn.experts)
         ffn_experts(f, &l->ffn, T);
@@ -361,19 +392,22 @@ static int64_t run_layer(struct fw *f, const struct layer *l, int64_t T, bool fl
     const struct be_weight *out = l->mixer == MIX_ATTENTION ? &l->attn.out : &l->delta.out;
     int64_t n = f->m->n_embd;
     float *heads = f->heads;
-    norm(f, l->mixer_norm, T);
     if (l->mixer == MIX_ATTENTION)
         mix_attention(f, l, T);
     else
         mix_delta(f, l, T);
     if (flagged_only && (T = keep_wanted(f, &heads, out->n_in, T)) == 0)
         return 0;
-    be_matmul(f->be, f->norm, out, heads, T);
-    if (l->mixer == MIX_ATTENTION)
-        bias(f, f->norm, l->attn.out_bias, T, n);
-    if (l->post_mixer_norm)
-        be_rmsnorm(f->be, f->norm, f->norm, l->post_mixer_norm, T, n, f->m->eps);
-    f->pending = f->norm;
+    const float *by = l->mixer == MIX_ATTENTION ? l->attn.out_bias : NULL;
+    if (!by && !l->post_mixer_norm) {
+        be_matmul_add(f->be, f->x, out, heads, f->norm, T, &f->pending);
+    } else {
+        be_matmul(f->be, f->norm, out, heads, T);
+        bias(f, f->norm, by, T, n);
+        if (l->post_mixer_norm)
+            be_rmsnorm(f->be, f->norm, f->norm, l->post_mixer_norm, T, n, f->m->eps);
+        f->pending = f->norm;
+    }
     feed_forward(f, l, T);
     return T;
 }
@@ -384,9 +418,8 @@ static int predict(struct fw *f, const struct fw_batch *b, const float *out_norm
 {
     const struct model *m = f->m;
     float *rows = f->norm;
-    if (T > 0)
+    if (T > 0 && b->hidden) {
         norm(f, out_norm, T);
-    if (b->hidden) {
         if (be_read(f->be, b->hidden, f->norm, (size_t)(T * m->n_embd) * sizeof *rows, err) < 0)
             return -1;
         if (f->t.n_wanted < T)
@@ -395,7 +428,12 @@ static int predict(struct fw *f, const struct fw_batch *b, const float *out_norm
     assert(T <= f->max_logits);
     if (T == 0)
         return 0;
-    be_matmul(f->be, f->logits, head, rows, T);
+    if (b->hidden) {
+        be_matmul(f->be, f->logits, head, rows, T);
+    } else {
+        const struct be_normed x = normed(f, out_norm);
+        be_norm_matmul_n(f->be, &f->logits, &head, 1, &x, T);
+    }
     if (m->softcap > 0)
         be_softcap(f->be, f->logits, m->softcap, T, m->n_vocab);
     return 0;

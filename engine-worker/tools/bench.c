@@ -74,13 +74,9 @@ static int measure(struct lab *lab, const struct plan *p, uint32_t depth, uint32
         return -1;
     uint64_t t1 = vt_mono(&clock);
     fill_ids(ids, batch, 0, (uint32_t)lab->model->n_vocab);
-    for (uint32_t i = 0; i < p->gen; i++) {
-        float *logits = lab_decode(lab, ids, batch, err);
-        if (!logits)
+    for (uint32_t i = 0; i < p->gen; i++)
+        if (lab_decode(lab, ids, batch, err) < 0)
             return -1;
-        for (uint32_t s = 0; s < batch; s++)
-            ids[s] = (uint32_t)be_argmax(logits + (int64_t)s * lab->model->n_vocab, lab->model->n_vocab);
-    }
     uint64_t t2 = vt_mono(&clock);
     *prefill = (double)p->prompt * batch * 1e6 / (double)(t1 - t0 ? t1 - t0 : 1);
     *decode = (double)p->gen * batch * 1e6 / (double)(t2 - t1 ? t2 - t1 : 1);

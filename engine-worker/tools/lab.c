@@ -184,13 +184,13 @@ int lab_draft(struct lab *lab, const uint32_t *ids, uint32_t n, lab_rows *rows, 
     return rc;
 }
 
-float *lab_decode(struct lab *lab, const uint32_t *ids, uint32_t n, struct vt_err *err)
+int lab_decode(struct lab *lab, uint32_t *ids, uint32_t n, struct vt_err *err)
 {
     for (uint32_t i = 0; i < n; i++) {
         struct kv_seq *s = &lab->seqs[i];
         if (kv_seq_room(s, 1) < 1) {
             no_room(s, 1, err);
-            return NULL;
+            return -1;
         }
         lab->want[i] = 1;
         lab->runs[i] = (struct fw_run){.row0 = i,
@@ -201,12 +201,13 @@ float *lab_decode(struct lab *lab, const uint32_t *ids, uint32_t n, struct vt_er
                                        .state = s->state};
     }
     struct fw_batch b = {.n_rows = n, .ids = ids, .want = lab->want, .runs = lab->runs, .n_runs = (int)n};
-    float *logits;
-    if (fw_forward(lab->fw, &b, &logits, err) < 0)
-        return NULL;
-    for (uint32_t i = 0; i < n; i++)
+    if (fw_forward(lab->fw, &b, NULL, err) < 0)
+        return -1;
+    for (uint32_t i = 0; i < n; i++) {
         kv_seq_advance(&lab->seqs[i], &ids[i], 1);
-    return logits;
+        ids[i] = fw_best(lab->fw, i).ids[0];
+    }
+    return 0;
 }
 
 int lab_simd(const char *text, int *simd, struct vt_err *err)

@@ -48,8 +48,8 @@ int lab_feed(struct lab *lab, uint32_t seq, const uint32_t *ids, uint32_t n, uin
  * comes at p + 2, after the trunk's output at p and the token at p + 1. The model must have a draft block. */
 int lab_draft(struct lab *lab, const uint32_t *ids, uint32_t n, lab_rows *rows, void *arg,
               struct vt_err *err);
-/* One token for each of the first n sequences; returns logits [n][n_vocab] or NULL. */
-float *lab_decode(struct lab *lab, const uint32_t *ids, uint32_t n, struct vt_err *err);
+/* One token for each of the first n sequences; ids become the likeliest of what follows. */
+int lab_decode(struct lab *lab, uint32_t *ids, uint32_t n, struct vt_err *err);
 
 /* -1, or enum be_simd; text is "auto", "ref", "sse2", … */
 int lab_simd(const char *text, int *simd, struct vt_err *err);
