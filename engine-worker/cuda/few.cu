@@ -23,7 +23,11 @@ template <int TILES> struct part {
     float of[MOST_WARPS][TILES * CU_FEW_TILE][ROWS + 1];
 };
 
-/* The activations that a lane multiplies with: of the token in its column of each tile. (ONE: there is one token in all.) */
+/* ONE: several tokens; one in all; or one that is not normed yet, whose halves a block makes in shared memory: a kernel of its own,
+ * since code for either memory is slower. */
+enum { SEVERAL, ONE_TOKEN, RAW_TOKEN };
+
+/* The activations that a lane multiplies with: of the token in its column of each tile. */
 template <int TILES> struct column {
     const uint4 *at[TILES]; /* its first unit */
     uint32_t step;          /* from a unit to the next */
@@ -84,7 +88,7 @@ static __device__ __forceinline__ void multiply_group(float (*sum)[TILES][4], co
 }
 
 /* The minima of a lump, times the sums of its activations. */
-template <uint32_t TYPE, int TILES, bool ONE>
+template <uint32_t TYPE, int TILES, int ONE>
 static __device__ __forceinline__ void multiply_least(float (*sum)[TILES][4], const uint32_t (*least)[2],
                                                       const uint2 *sums, int lump_at)
 {
@@ -101,7 +105,7 @@ static __device__ __forceinline__ void multiply_least(float (*sum)[TILES][4], co
 struct ready {
     uint4 v[2][2][2]; /* [piece][group][half] */
 };
-template <uint32_t TYPE, bool ONE>
+template <uint32_t TYPE, int ONE>
 static __device__ __forceinline__ void fetch_all(struct ready *r, const struct column<1> &c, int p, int units)
 {
     uint32_t step = ONE ? 1 : c.step;
@@ -291,7 +295,7 @@ static __device__ __forceinline__ void sum_up(uint2 *to, const struct work<TILES
 }
 
 /* Sums of a warp over one group of rows, whose first lump has `block` blocks before it. */
-template <uint32_t TYPE, int TILES, bool ONE>
+template <uint32_t TYPE, int TILES, int ONE>
 static __device__ __forceinline__ void inner(float (*out)[4], struct ring<TYPE> *r, const struct many &m,
                                              const struct work<TILES> &k, uint32_t block)
 {
@@ -342,13 +346,13 @@ static __device__ __forceinline__ void inner(float (*out)[4], struct ring<TYPE> 
 }
 
 /* What a block has in shared memory: sums of the activations (where a type has minima), rings. */
-template <uint32_t TYPE, int TILES, bool ONE> static inline __host__ __device__ int sums_bytes(int n_in)
+template <uint32_t TYPE, int TILES, int ONE> static inline __host__ __device__ int sums_bytes(int n_in)
 {
     return lump<TYPE>::LEAST ? (n_in + 255) / 256 * (ONE ? 4 : 32 * TILES) * (int)sizeof(uint2) : 0;
 }
 
 /* Everything before the first row: rings are filled, activations summed. Returns false when there is nothing to do. */
-template <uint32_t TYPE, int TILES, bool ONE>
+template <uint32_t TYPE, int TILES, int ONE>
 static __device__ __forceinline__ bool begin(struct ring<TYPE> *r, struct work<TILES> *k, uint4 *room,
                                              int depth, const struct many &m, struct halves x,
                                              const struct spans &all, const struct raw_row &raw, int64_t up)
@@ -382,7 +386,7 @@ static __device__ __forceinline__ bool begin(struct ring<TYPE> *r, struct work<T
         for (int i = 0; i < depth; i++)
             ask<TYPE>(r, m, k->way);
     }
-    if (ONE && raw.x) {
+    if constexpr (ONE == RAW_TOKEN) {
         x.x = (__half *)(room + sums_bytes<TYPE, TILES, ONE>(n) / 16 +
                          (int)blockDim.x / 32 * depth * (lump<TYPE>::BYTES / 16));
         make_halves((uint4 *)x.x, raw, x.n);
@@ -408,7 +412,7 @@ static __device__ __forceinline__ uint32_t blocks_before(const struct many &m, c
            ((uint32_t)way.pieces / STEP);
 }
 
-template <uint32_t TYPE, int TILES, bool ONE>
+template <uint32_t TYPE, int TILES, int ONE>
 __global__ void __launch_bounds__(32 * MOST_WARPS, AT_ONCE)
     few(const __grid_constant__ struct many m, const struct halves x,
         const __grid_constant__ struct spans all, const __grid_constant__ struct raw_row raw, int depth)
@@ -455,7 +459,7 @@ __global__ void __launch_bounds__(32 * MOST_WARPS, AT_ONCE)
 }
 
 /* Both weights of a gated feed-forward part: y[0] = act(gate) * up, and its halves. */
-template <uint32_t TYPE, int TILES, bool ONE>
+template <uint32_t TYPE, int TILES, int ONE>
 __global__ void __launch_bounds__(32 * MOST_WARPS, AT_ONCE)
     few_gated(const __grid_constant__ struct many m, const struct halves x,
               const __grid_constant__ struct spans all, const struct halves left, bool use_gelu,
@@ -502,7 +506,7 @@ static unsigned even(const struct cu *c, unsigned groups, unsigned warps)
 }
 
 /* How deep the rings of `warps` are where a block has its share of a multiprocessor's shared memory; 0: they have no room. */
-template <uint32_t TYPE, int TILES, bool ONE>
+template <uint32_t TYPE, int TILES, int ONE>
 static int depth_of(const struct cu *c, int64_t n_in, int warps, bool gated, int row)
 {
     int own = sums_bytes<TYPE, TILES, ONE>((int)n_in) + row, each = warps * lump<TYPE>::BYTES,
@@ -513,7 +517,7 @@ static int depth_of(const struct cu *c, int64_t n_in, int warps, bool gated, int
     return depth >= 6 ? 6 : depth >= 4 ? 4 : most / each >= 2 ? 2 : 0;
 }
 
-template <uint32_t TYPE, int TILES, bool ONE = false>
+template <uint32_t TYPE, int TILES, int ONE = SEVERAL>
 static bool launch(struct cu *c, struct many *m, const struct spans *s, enum gate_act act,
                    const struct raw_row *raw)
 {
@@ -554,7 +558,9 @@ static void launch_type(struct cu *c, struct many *m, const struct spans *s, enu
         return;
     if (!one && launch<TYPE, 2>(c, m, s, act, raw))
         return;
-    bool done = s->T == 1 ? launch<TYPE, 1, true>(c, m, s, act, raw) : launch<TYPE, 1>(c, m, s, act, raw);
+    bool done = raw->x      ? launch<TYPE, 1, RAW_TOKEN>(c, m, s, act, raw)
+                : s->T == 1 ? launch<TYPE, 1, ONE_TOKEN>(c, m, s, act, raw)
+                            : launch<TYPE, 1>(c, m, s, act, raw);
     if (!done)
         cu_ok(c, cudaErrorInvalidValue, "a weight with rows too long for the shared memory");
 }
