@@ -23,11 +23,7 @@ template <int TILES> struct part {
     float of[MOST_WARPS][TILES * CU_FEW_TILE][ROWS + 1];
 };
 
-/* ONE: several tokens; one in all; or one that is not normed yet, whose halves a block makes in shared memory: a kernel of its own,
- * since code for either memory is slower. */
-enum { SEVERAL, ONE_TOKEN, RAW_TOKEN };
-
-/* The activations that a lane multiplies with: of the token in its column of each tile. */
+/* The activations that a lane multiplies with: of the token in its column of each tile. (ONE: there is one token in all.) */
 template <int TILES> struct column {
     const uint4 *at[TILES]; /* its first unit */
     uint32_t step;          /* from a unit to the next */
@@ -88,7 +84,7 @@ static __device__ __forceinline__ void multiply_group(float (*sum)[TILES][4], co
 }
 
 /* The minima of a lump, times the sums of its activations. */
-template <uint32_t TYPE, int TILES, int ONE>
+template <uint32_t TYPE, int TILES, bool ONE>
 static __device__ __forceinline__ void multiply_least(float (*sum)[TILES][4], const uint32_t (*least)[2],
                                                       const uint2 *sums, int lump_at)
 {
@@ -105,7 +101,7 @@ static __device__ __forceinline__ void multiply_least(float (*sum)[TILES][4], co
 struct ready {
     uint4 v[2][2][2]; /* [piece][group][half] */
 };
-template <uint32_t TYPE, int ONE>
+template <uint32_t TYPE, bool ONE>
 static __device__ __forceinline__ void fetch_all(struct ready *r, const struct column<1> &c, int p, int units)
 {
     uint32_t step = ONE ? 1 : c.step;
@@ -121,29 +117,6 @@ static __device__ __forceinline__ void fetch_all(struct ready *r, const struct c
             r->v[u][g][0] = *at;
             r->v[u][g][1] = at[step];
         }
-}
-
-/* The row behind its norm, as halves, in shared memory. */
-static __device__ __forceinline__ void make_halves(uint4 *to, const struct raw_row &raw, uint32_t n)
-{
-    float share = share_of_squares(raw), v[16];
-    uint32_t k = threadIdx.x, all = n / 16;
-    if (k < all)
-        load16(v, raw.x + 16 * k, raw.gain + 16 * k);
-    float by = norm_by(raw, share, n) / HALF_SCALE;
-    for (; k < all; k += blockDim.x) {
-        if (k >= blockDim.x)
-            load16(v, raw.x + 16 * k, raw.gain + 16 * k);
-#pragma unroll
-        for (int u = 0; u < 2; u++) {
-            const float *o = v + 8 * u;
-            to[2 * k + u] = make_uint4(bits_of(__floats2half2_rn(o[0] * by, o[2] * by)),
-                                       bits_of(__floats2half2_rn(o[1] * by, o[3] * by)),
-                                       bits_of(__floats2half2_rn(o[4] * by, o[6] * by)),
-                                       bits_of(__floats2half2_rn(o[5] * by, o[7] * by)));
-        }
-    }
-    __syncthreads();
 }
 
 /* Sums of the activations, once for all rows: of one token [lump][4], as lanes i want them. Four neighbours sum one group each. */
@@ -295,7 +268,7 @@ static __device__ __forceinline__ void sum_up(uint2 *to, const struct work<TILES
 }
 
 /* Sums of a warp over one group of rows, whose first lump has `block` blocks before it. */
-template <uint32_t TYPE, int TILES, int ONE>
+template <uint32_t TYPE, int TILES, bool ONE>
 static __device__ __forceinline__ void inner(float (*out)[4], struct ring<TYPE> *r, const struct many &m,
                                              const struct work<TILES> &k, uint32_t block)
 {
@@ -346,16 +319,16 @@ static __device__ __forceinline__ void inner(float (*out)[4], struct ring<TYPE> 
 }
 
 /* What a block has in shared memory: sums of the activations (where a type has minima), rings. */
-template <uint32_t TYPE, int TILES, int ONE> static inline __host__ __device__ int sums_bytes(int n_in)
+template <uint32_t TYPE, int TILES, bool ONE> static inline __host__ __device__ int sums_bytes(int n_in)
 {
     return lump<TYPE>::LEAST ? (n_in + 255) / 256 * (ONE ? 4 : 32 * TILES) * (int)sizeof(uint2) : 0;
 }
 
 /* Everything before the first row: rings are filled, activations summed. Returns false when there is nothing to do. */
-template <uint32_t TYPE, int TILES, int ONE>
+template <uint32_t TYPE, int TILES, bool ONE>
 static __device__ __forceinline__ bool begin(struct ring<TYPE> *r, struct work<TILES> *k, uint4 *room,
-                                             int depth, const struct many &m, struct halves x,
-                                             const struct spans &all, const struct raw_row &raw, int64_t up)
+                                             int depth, const struct many &m, const struct halves &x,
+                                             const struct spans &all, int64_t up)
 {
     int warp = threadIdx.x / 32, n = (int)x.n;
     k->way = {warp * STEP, (int)blockDim.x / 32 * STEP, (n + 31) / 32, up ? m.first[1] : m.first[m.n], up, 0};
@@ -386,11 +359,6 @@ static __device__ __forceinline__ bool begin(struct ring<TYPE> *r, struct work<T
         for (int i = 0; i < depth; i++)
             ask<TYPE>(r, m, k->way);
     }
-    if constexpr (ONE == RAW_TOKEN) {
-        x.x = (__half *)(room + sums_bytes<TYPE, TILES, ONE>(n) / 16 +
-                         (int)blockDim.x / 32 * depth * (lump<TYPE>::BYTES / 16));
-        make_halves((uint4 *)x.x, raw, x.n);
-    }
     find_columns<TILES>(&k->columns, x, k->s);
     if constexpr (lump<TYPE>::LEAST) {
         if constexpr (ONE) {
@@ -412,16 +380,16 @@ static __device__ __forceinline__ uint32_t blocks_before(const struct many &m, c
            ((uint32_t)way.pieces / STEP);
 }
 
-template <uint32_t TYPE, int TILES, int ONE>
+template <uint32_t TYPE, int TILES, bool ONE>
 __global__ void __launch_bounds__(32 * MOST_WARPS, AT_ONCE)
     few(const __grid_constant__ struct many m, const struct halves x,
-        const __grid_constant__ struct spans all, const __grid_constant__ struct raw_row raw, int depth)
+        const __grid_constant__ struct spans all, int depth)
 {
     CU_SHARED(uint4, room, 16);
     __shared__ struct part<TILES> parts[PARTS<TILES>];
     struct ring<TYPE> r;
     struct work<TILES> k;
-    if (!begin<TYPE, TILES, ONE>(&r, &k, room, depth, m, x, all, raw, 0))
+    if (!begin<TYPE, TILES, ONE>(&r, &k, room, depth, m, x, all, 0))
         return;
     int turn = 0, T = k.s.t1 - k.s.t0;
     float squares = 0;
@@ -459,17 +427,16 @@ __global__ void __launch_bounds__(32 * MOST_WARPS, AT_ONCE)
 }
 
 /* Both weights of a gated feed-forward part: y[0] = act(gate) * up, and its halves. */
-template <uint32_t TYPE, int TILES, int ONE>
+template <uint32_t TYPE, int TILES, bool ONE>
 __global__ void __launch_bounds__(32 * MOST_WARPS, AT_ONCE)
     few_gated(const __grid_constant__ struct many m, const struct halves x,
-              const __grid_constant__ struct spans all, const struct halves left, bool use_gelu,
-              const __grid_constant__ struct raw_row raw, int depth)
+              const __grid_constant__ struct spans all, const struct halves left, bool use_gelu, int depth)
 {
     CU_SHARED(uint4, room, 16);
     __shared__ struct part<TILES> parts[2];
     struct ring<TYPE> r;
     struct work<TILES> k;
-    if (!begin<TYPE, TILES, ONE>(&r, &k, room, depth, m, x, all, raw, m.w[1].plane[0] - m.w[0].plane[0]))
+    if (!begin<TYPE, TILES, ONE>(&r, &k, room, depth, m, x, all, m.w[1].plane[0] - m.w[0].plane[0]))
         return;
     int T = k.s.t1 - k.s.t0, n_out = (int)m.w[0].n_out;
     for (int group = blockIdx.x; group < k.way.groups; group += gridDim.x) {
@@ -506,10 +473,10 @@ static unsigned even(const struct cu *c, unsigned groups, unsigned warps)
 }
 
 /* How deep the rings of `warps` are where a block has its share of a multiprocessor's shared memory; 0: they have no room. */
-template <uint32_t TYPE, int TILES, int ONE>
-static int depth_of(const struct cu *c, int64_t n_in, int warps, bool gated, int row)
+template <uint32_t TYPE, int TILES, bool ONE>
+static int depth_of(const struct cu *c, int64_t n_in, int warps, bool gated)
 {
-    int own = sums_bytes<TYPE, TILES, ONE>((int)n_in) + row, each = warps * lump<TYPE>::BYTES,
+    int own = sums_bytes<TYPE, TILES, ONE>((int)n_in), each = warps * lump<TYPE>::BYTES,
         fixed = (gated ? 2 : PARTS<TILES>)*(int)sizeof(struct part<TILES>) + 1024,
         share = c->shared_all / (AT_ONCE * MOST_WARPS / warps) - fixed - own,
         most = c->shared_block - fixed - own;
@@ -517,9 +484,8 @@ static int depth_of(const struct cu *c, int64_t n_in, int warps, bool gated, int
     return depth >= 6 ? 6 : depth >= 4 ? 4 : most / each >= 2 ? 2 : 0;
 }
 
-template <uint32_t TYPE, int TILES, int ONE = SEVERAL>
-static bool launch(struct cu *c, struct many *m, const struct spans *s, enum gate_act act,
-                   const struct raw_row *raw)
+template <uint32_t TYPE, int TILES, bool ONE = false>
+static bool launch(struct cu *c, struct many *m, const struct spans *s, enum gate_act act)
 {
     int64_t n_in = m->w[0].n_in, n_out = m->w[0].n_out;
     struct halves x = cu_halves(c, s->T, n_in), left = {c->xg, (uint32_t)s->T, (uint32_t)n_out};
@@ -527,11 +493,10 @@ static bool launch(struct cu *c, struct many *m, const struct spans *s, enum gat
     /* Short rows leave nothing to do for more warps. The choice is the weight's, so that it is not a neighbour's. */
     unsigned warps = n_in <= 4 * STEP * 32 ? 4 : MOST_WARPS, groups = share_out(m, ROWS),
              tiles = most_tiles(*s, TILES * CU_FEW_TILE);
-    int row = raw->x ? (int)n_in * (int)sizeof(__half) : 0; /* in shared memory, as halves */
-    int depth = depth_of<TYPE, TILES, ONE>(c, n_in, (int)warps, gated, row);
+    int depth = depth_of<TYPE, TILES, ONE>(c, n_in, (int)warps, gated);
     if (depth == 0)
         return false;
-    int shared = sums_bytes<TYPE, TILES, ONE>((int)n_in) + (int)warps * depth * lump<TYPE>::BYTES + row;
+    int shared = sums_bytes<TYPE, TILES, ONE>((int)n_in) + (int)warps * depth * lump<TYPE>::BYTES;
     auto plain = few<TYPE, TILES, ONE>;
     auto both = few_gated<TYPE, TILES, ONE>;
     cu_ok(c,
@@ -542,34 +507,31 @@ static bool launch(struct cu *c, struct many *m, const struct spans *s, enum gat
     c->n_squares = (int)blocks;
     if (gated)
         cu_launch(c, "few_gated", both, dim3(blocks, tiles), 32 * warps, (size_t)shared, *m, x, *s, left,
-                  act == GATE_GELU, *raw, depth);
+                  act == GATE_GELU, depth);
     else
-        cu_launch(c, "few", plain, dim3(blocks, tiles), 32 * warps, (size_t)shared, *m, x, *s, *raw, depth);
+        cu_launch(c, "few", plain, dim3(blocks, tiles), 32 * warps, (size_t)shared, *m, x, *s, depth);
     return true;
 }
 
 /* As many tokens at once as there are, or as there is room for. */
 template <uint32_t TYPE>
-static void launch_type(struct cu *c, struct many *m, const struct spans *s, enum gate_act act,
-                        const struct raw_row *raw)
+static void launch_type(struct cu *c, struct many *m, const struct spans *s, enum gate_act act)
 {
     bool one = s->T <= CU_FEW_TILE || s->first, two = s->T <= 2 * CU_FEW_TILE;
-    if (!one && !two && launch<TYPE, 4>(c, m, s, act, raw))
+    if (!one && !two && launch<TYPE, 4>(c, m, s, act))
         return;
-    if (!one && launch<TYPE, 2>(c, m, s, act, raw))
+    if (!one && launch<TYPE, 2>(c, m, s, act))
         return;
-    bool done = raw->x      ? launch<TYPE, 1, RAW_TOKEN>(c, m, s, act, raw)
-                : s->T == 1 ? launch<TYPE, 1, ONE_TOKEN>(c, m, s, act, raw)
-                            : launch<TYPE, 1>(c, m, s, act, raw);
+    bool done = s->T == 1 ? launch<TYPE, 1, true>(c, m, s, act) : launch<TYPE, 1>(c, m, s, act);
     if (!done)
         cu_ok(c, cudaErrorInvalidValue, "a weight with rows too long for the shared memory");
 }
 
-void cu_few(struct cu *c, struct many *m, const struct spans *s, enum gate_act act, const struct raw_row *raw)
+void cu_few(struct cu *c, struct many *m, const struct spans *s, enum gate_act act)
 {
     switch (m->w[0].type) {
 #define FEW_CASE(t)                                                                                          \
-    case t: launch_type<t>(c, m, s, act, raw); break;
+    case t: launch_type<t>(c, m, s, act); break;
         CU_QUANT_TYPES(FEW_CASE)
     }
 }

@@ -145,12 +145,11 @@ static __device__ __forceinline__ float activate(float g, bool gelu)
  * expert or of all; tiled: any type, any number; plain: for GPUs without tensor cores). x as halves, but for plain. act: of two
  * weights, y[0] = act(y[0]) * y[1] is made and its halves are left. */
 enum gate_act { GATE_NONE, GATE_SILU, GATE_GELU };
-void cu_few(struct cu *c, struct many *m, const struct spans *s, enum gate_act act,
-            const struct raw_row *raw);
+void cu_few(struct cu *c, struct many *m, const struct spans *s, enum gate_act act);
 /* Of a single row, where the type has kernels for it; false: it has none. */
 bool cu_one(struct cu *c, struct many *m, const struct spans *s, enum gate_act act,
             const struct raw_row *raw);
-/* Whether a launch of it takes weights of two types, some of the one and then some of the other, where all rows are one. */
+/* Whether it has kernels for a type, or for some weights of one type and then some of the other in one launch, where all rows are one. */
 bool cu_one_takes(const struct cu *c, uint32_t type, uint32_t other, int64_t n_in);
 void cu_coded_few(struct cu *c, struct many *m, const struct spans *s);
 void cu_tiled(struct cu *c, struct many *m, const struct spans *s);

@@ -109,12 +109,12 @@ static void prepare(struct cu *c, const float *left, const float *x, int64_t T, 
     cu_left(c, x, T, n);
 }
 
-/* Of a single row, quantized: from its halves, or from what raw has instead. */
+/* Of a single row, quantized: from its halves, or from what raw has instead, if cu_one takes it. */
 static void run_single(struct cu *c, struct many *m, const struct spans *s, enum gate_act act,
                        const struct raw_row *raw)
 {
     if (!cu_one(c, m, s, act, raw))
-        cu_few(c, m, s, act, raw);
+        cu_few(c, m, s, act);
 }
 
 static void run(struct cu *c, struct many *m, const struct spans *s, const float *left, const float *x)
@@ -138,7 +138,7 @@ static void run(struct cu *c, struct many *m, const struct spans *s, const float
     else if (few && s->single)
         run_single(c, m, &tiles, GATE_NONE, &none);
     else if (few)
-        cu_few(c, m, &tiles, GATE_NONE, &none);
+        cu_few(c, m, &tiles, GATE_NONE);
     else
         cu_tiled(c, m, &tiles);
 }
@@ -239,13 +239,13 @@ void cu_matmul_gated(struct be *b, float *g, float *u, const struct be_weight *g
     if (s.single)
         run_single(c, &m, &s, act, &none);
     else
-        cu_few(c, &m, &s, act, &none);
+        cu_few(c, &m, &s, act);
     left_beside(c, g, T, gate->n_out);
 }
 
 /* ---- a single row between its norm and the sum with the residual stream ---- */
 
-/* The norm of a row whose squares were left needs no pass of its own: the matmul makes it. */
+/* The norm of a row whose squares were left needs no pass of its own where the matmul makes codes of the row anyway. */
 static bool can_fold(struct cu *c, struct raw_row *raw, const struct be_normed *in,
                      const struct be_weight *const *w, int n, int64_t T)
 {
@@ -253,7 +253,7 @@ static bool can_fold(struct cu *c, struct raw_row *raw, const struct be_normed *
     if (in->add || c->squares_of != in->x || w[0]->n_in % 16 != 0 || (uintptr_t)in->w % 16 != 0)
         return false;
     for (int i = 0; i < n; i++)
-        if (!is_single(c, w[i], T))
+        if (!is_single(c, w[i], T) || !cu_one_takes(c, w[i]->type, w[i]->type, w[i]->n_in))
             return false;
     return true;
 }

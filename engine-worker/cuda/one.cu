@@ -192,7 +192,9 @@ static void launch_two(struct cu *c, struct many *m, int n, const struct raw_row
 
 bool cu_one_takes(const struct cu *c, uint32_t type, uint32_t other, int64_t n_in)
 {
-    return (type == GT_Q4_K || type == GT_Q5_K) && other == GT_Q6_K && shared_for(n_in) <= c->shared_block;
+    bool low = type == GT_Q4_K || type == GT_Q5_K;
+    return (low || type == GT_Q6_K) && (other == type || (low && other == GT_Q6_K)) &&
+           shared_for(n_in) <= c->shared_block;
 }
 
 bool cu_one(struct cu *c, struct many *m, const struct spans *s, enum gate_act act, const struct raw_row *raw)
