@@ -345,11 +345,19 @@ static void page_full(struct kv_seq *s, uint32_t i)
     s->pages[i] = kv_page_publish(s->kv, s->pages[i], s->names[i + 1]);
     if (s->win)
         s->wpages[i] = kv_page_publish(s->win, s->wpages[i], s->names[i + 1]);
-    if (!s->state)
+    if (!s->state || s->n != (i + 1) * BE_PAGE)
         return;
-    assert(s->n == (i + 1) * BE_PAGE);
     kv_snap_take(s->kv, s->pages[i], s->state);
     thin_snaps(s);
+}
+
+uint32_t kv_seq_cut(const struct kv_seq *s, uint32_t want)
+{
+    const uint32_t far = KV_SNAP_PAGES * BE_PAGE;
+    if (!s->state)
+        return want;
+    uint32_t most = far - s->n % far, n = want < most ? want : most, behind = (s->n + n) % BE_PAGE;
+    return behind < n ? n - behind : n;
 }
 
 /* Gives back what no row from the newest page border on can see. */

@@ -72,8 +72,12 @@ void kv_seq_install(struct kv_seq *s, const uint8_t root[KV_NAME], const uint32_
 
 /* Makes room for `want` more tokens behind n, within cap; returns for how many there is room. */
 uint32_t kv_seq_room(struct kv_seq *s, uint32_t want);
-/* The forward pass has written K, V and state of these n tokens, for which there was room. A hybrid sequence must not
- * cross a page border within one call (it may end on one). */
+/* Of `want` tokens those that a hybrid sequence can take at once: up to the last page border among them, where a snapshot
+ * is kept, and not over a border that is a multiple of KV_SNAP_PAGES, so that those always have one. All of them otherwise. */
+#define KV_SNAP_PAGES 8
+uint32_t kv_seq_cut(const struct kv_seq *s, uint32_t want);
+/* The forward pass has written K, V and state of these n tokens, for which there was room. A hybrid sequence has its state
+ * at the last of them alone: pages that end before it get no snapshot. */
 void kv_seq_advance(struct kv_seq *s, const uint32_t *ids, uint32_t n);
 /* Takes back the last items, down to n of the newest page, which has not been full since. A hybrid's state is the one that the
  * caller copied into `state` (kv_snap_bytes) when there were n; NULL for the others. */

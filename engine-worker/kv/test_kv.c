@@ -404,6 +404,30 @@ static void hybrids_go_back_to_snapshots_only(void **state)
     teardown(&p);
 }
 
+/* A run over several pages leaves one snapshot, at the last border that it reaches. */
+static void hybrids_leap_to_the_last_border(void **state)
+{
+    struct pair p;
+    setup(&p, true, 8);
+    assert_int_equal(kv_seq_cut(&p.b, 100), 100);
+    assert_int_equal(kv_seq_cut(&p.b, 256), 256);
+    assert_int_equal(kv_seq_cut(&p.b, 700), 512);
+    assert_int_equal(kv_seq_cut(&p.b, 4096), KV_SNAP_PAGES * BE_PAGE);
+    assert_int_equal(kv_seq_room(&p.b, 512), 512);
+    compute(&p.b, p.ids, 512);
+    kv_seq_advance(&p.b, p.ids, 512);
+    assert_int_equal(kv_snap_of(p.kv, p.b.pages[0]), KV_NONE);
+    assert_int_not_equal(kv_snap_of(p.kv, p.b.pages[1]), KV_NONE);
+    assert_int_equal(kv_seq_cut(&p.b, 700), 512);
+    assert_int_equal(kv_seq_cut(&p.b, 4096), (KV_SNAP_PAGES - 2) * BE_PAGE);
+    grow(&p.b, p.ids + 512, 100);
+    assert_int_equal(kv_seq_cut(&p.b, 200), 156);
+    assert_int_equal(match(&p, 600).n, 512);
+    assert_int_equal(match(&p, 500).n, 0);
+    check_seq(&p.b);
+    teardown(&p);
+}
+
 static void hybrids_share_across_sequences(void **state)
 {
     struct pair p;
@@ -553,6 +577,7 @@ int main(void)
         cmocka_unit_test(going_back_into_a_full_page_copies_it),
         cmocka_unit_test(tenants_never_share),
         cmocka_unit_test(hybrids_go_back_to_snapshots_only),
+        cmocka_unit_test(hybrids_leap_to_the_last_border),
         cmocka_unit_test(hybrids_share_across_sequences),
         cmocka_unit_test(thinning_keeps_the_newest_and_the_prompt),
         cmocka_unit_test(a_held_snapshot_survives_thinning),

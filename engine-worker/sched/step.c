@@ -119,7 +119,7 @@ static uint32_t rows_needed(const struct eng *e, const struct slot *s)
 }
 
 /* At most ubatch prompt rows a step, in equal shares; what a short prompt leaves goes to those behind it. Hybrids stop at
- * page borders, where their state is kept. */
+ * the last page border that they reach, where their state is kept. */
 static void add_prefills(struct eng *e)
 {
     uint32_t n = find_prefills(e), left = e->ubatch;
@@ -128,10 +128,7 @@ static void add_prefills(struct eng *e)
         uint32_t need = rows_needed(e, s);
         uint32_t share = (left + (n - i) - 1) / (n - i);
         uint32_t rows = need < share ? need : share;
-        uint32_t border = BE_PAGE - s->seq.n % BE_PAGE;
-        if (s->seq.state && rows > border)
-            rows = border;
-        rows = slot_room(e, s, rows);
+        rows = slot_room(e, s, kv_seq_cut(&s->seq, rows));
         if (rows == 0)
             continue;
         add_run(e, s, rows);

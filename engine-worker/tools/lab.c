@@ -114,10 +114,7 @@ int lab_feed(struct lab *lab, uint32_t seq, const uint32_t *ids, uint32_t n, uin
 {
     struct kv_seq *s = &lab->seqs[seq];
     while (n > 0) {
-        uint32_t pos = s->n, border = BE_PAGE - pos % BE_PAGE;
-        uint32_t part = n < lab->ubatch ? n : lab->ubatch;
-        if (s->state && part > border)
-            part = border;
+        uint32_t pos = s->n, part = kv_seq_cut(s, n < lab->ubatch ? n : lab->ubatch);
         uint32_t from = first_wanted > pos ? first_wanted - pos : 0; /* first row with logits */
         if (from > part)
             from = part;
