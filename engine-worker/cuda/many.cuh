@@ -153,5 +153,7 @@ bool cu_one(struct cu *c, struct many *m, const struct spans *s, enum gate_act a
 bool cu_one_takes(const struct cu *c, uint32_t type, uint32_t other, int64_t n_in);
 void cu_coded_few(struct cu *c, struct many *m, const struct spans *s);
 void cu_tiled(struct cu *c, struct many *m, const struct spans *s);
+/* As tiled, where warpgroups multiply (sm_90); false: elsewhere. */
+bool cu_wide(struct cu *c, struct many *m, const struct spans *s);
 void cu_plain(struct cu *c, struct many *m, const struct spans *s, const float *x);
 #endif

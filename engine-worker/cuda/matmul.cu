@@ -139,7 +139,7 @@ static void run(struct cu *c, struct many *m, const struct spans *s, const float
         run_single(c, m, &tiles, GATE_NONE, &none);
     else if (few)
         cu_few(c, m, &tiles, GATE_NONE);
-    else
+    else if (!cu_wide(c, m, &tiles))
         cu_tiled(c, m, &tiles);
 }
 

@@ -85,10 +85,18 @@ static void every_size(uint32_t type, const int64_t *T, size_t n, bool plain)
     }
 }
 
-static void every_matmul(bool plain)
+static void few_rows(bool plain)
 {
-    static const int64_t all[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 32, 33, 64, 130},
-                         some[] = {1, 7, 20, 40};
+    static const int64_t all[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 32}, some[] = {1, 7, 20};
+    for (size_t k = 0; k < sizeof own / sizeof own[0]; k++)
+        every_size(own[k], all, sizeof all / sizeof all[0], plain);
+    for (size_t k = 0; k < sizeof coded / sizeof coded[0]; k++)
+        every_size(coded[k], some, sizeof some / sizeof some[0], plain);
+}
+
+static void many_rows(bool plain)
+{
+    static const int64_t all[] = {33, 64, 290}, some[] = {40};
     for (size_t k = 0; k < sizeof own / sizeof own[0]; k++)
         every_size(own[k], all, sizeof all / sizeof all[0], plain);
     for (size_t k = 0; k < sizeof coded / sizeof coded[0]; k++)
@@ -97,7 +105,12 @@ static void every_matmul(bool plain)
 
 static void matmuls(void **state)
 {
-    every_matmul(false);
+    few_rows(false);
+}
+
+static void matmuls_of_many_rows(void **state)
+{
+    many_rows(false);
 }
 
 /* As on a GPU without tensor cores. */
@@ -108,7 +121,8 @@ static void plain_matmuls(void **state)
     must(vitriol_gpu.backend(&gpu, 0, &err), &err);
     must(be_reserve(gpu, 600, 2048, &err), &err);
     must(cu_plain_only(gpu, &err), &err);
-    every_matmul(true);
+    few_rows(true);
+    many_rows(true);
     be_free(gpu);
     gpu = with;
 }
@@ -773,10 +787,11 @@ static void memory_is_refused(void **state)
     one_matmul(GT_Q8_0, 64, 10, 2, 1.5e-2, 3e-3);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(matmuls),
+        cmocka_unit_test(matmuls_of_many_rows),
         cmocka_unit_test(plain_matmuls),
         cmocka_unit_test(fused),
         cmocka_unit_test(stream),
@@ -794,5 +809,7 @@ int main(void)
         cmocka_unit_test(weights_stay_small),
         cmocka_unit_test(memory_is_refused),
     };
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return device_tests("cuda", tests, sizeof tests / sizeof tests[0]);
 }

@@ -1,7 +1,6 @@
-#include "coded.cuh"
-#include "halves.cuh"
 #include "many.cuh"
 #include "mma.cuh"
+#include "opened.cuh"
 
 /* Many rows: tensor cores. A block computes 128 rows of x times 128 rows of W, each of its warps 64 times WARP_R, 64 values of the
  * inner dimension at a time. Weights are opened into shared memory; while one step is multiplied the next one's activations
@@ -14,86 +13,11 @@
 #define PIECES  (2 * TILE / THREADS) /* that a thread opens in a step */
 #define STAGE   (TILE * UNITS)       /* units of one operand of a step */
 
-/* Group q of 16 values in step s: types whose pieces lie apart bring steps that do, too. */
-template <uint32_t TYPE> static __device__ __forceinline__ int group_at(int s, int q)
-{
-    return TYPE == GT_Q6_K ? 8 * (s / 2) + 2 * (s % 2) + q % 2 + 4 * (q / 2) : 4 * s + q;
-}
-/* Group g of the step's piece e. */
-template <uint32_t TYPE> static __device__ __forceinline__ constexpr int group_of(int e, int g)
-{
-    return TYPE == GT_Q4_K || TYPE == GT_Q5_K || TYPE == GT_Q6_K ? e + 2 * g : 2 * e + g;
-}
-
 /* Rows of eight units, which change places from row to row so that the units of a column lie in different banks. */
 static __device__ __forceinline__ uint4 *unit_at(uint4 *tile, int row, int unit)
 {
     return tile + row * UNITS + (unit ^ (row & 7));
 }
-/* The same for weights: two threads write units of one row, and eight threads all banks. */
-template <uint32_t TYPE> static __device__ __forceinline__ uint4 *weight_unit(uint4 *tile, int row, int unit)
-{
-    if (group_of<TYPE>(1, 0) == 2)
-        return unit_at(tile, row, unit);
-    return tile + row * UNITS + (unit ^ ((row & 1) | (row & 2) << 1 | (row & 4) >> 1));
-}
-
-/* 32 weights as halves, and how they come to be. */
-template <uint32_t TYPE, bool QUANT> struct opened;
-
-template <uint32_t TYPE> struct opened<TYPE, true> {
-    struct piece o;
-
-    __device__ __forceinline__ void fetch(const struct cu_weight &w, int64_t row, int p, bool in)
-    {
-        int last = (int)w.n_in / 32 - 1;
-        load_piece<TYPE>(w, row, p < last ? p : last, o);
-        if (!in || p > last)
-            o.d[0] = o.d[1] = o.m[0] = o.m[1] = 0;
-    }
-    __device__ __forceinline__ uint4 unit(int g, int half) const
-    {
-        constexpr bool is_signed = TYPE == GT_Q8_0 || TYPE == CU_CODED;
-        constexpr uint32_t flip = is_signed ? 0x80808080u : 0;
-        const __half2 zero = __float2half2_rn(is_signed ? 1152.0f : 1024.0f); /* 1024 + code is a half */
-        __half2 d = __float2half2_rn(o.d[g] * HALF_SCALE), m = __float2half2_rn(o.m[g] * HALF_SCALE);
-        uint32_t v[4];
-#pragma unroll
-        for (int w = 0; w < 2; w++) {
-            uint32_t word = (uint32_t)o.c[4 * g + 2 * half + w] ^ flip;
-            v[2 * w] =
-                bits_of(__hfma2(__hsub2(as_half2(__byte_perm(word, 0x64646464u, 0x4240)), zero), d, m));
-            v[2 * w + 1] =
-                bits_of(__hfma2(__hsub2(as_half2(__byte_perm(word, 0x64646464u, 0x4341)), zero), d, m));
-        }
-        return make_uint4(v[0], v[1], v[2], v[3]);
-    }
-};
-
-template <uint32_t TYPE> struct opened<TYPE, false> {
-    uint4 v[4];
-
-    __device__ __forceinline__ void fetch(const struct cu_weight &w, int64_t row, int p, bool in)
-    {
-#pragma unroll
-        for (int u = 0; u < 4; u++) {
-            float f[8];
-#pragma unroll
-            for (int k = 0; k < 8; k++) {
-                int64_t at = 32 * (int64_t)p + 8 * u + k;
-                f[k] = in && at < w.n_in ? load_float<TYPE>(w, row * w.n_in + at) * HALF_SCALE : 0;
-            }
-            __half2 h[4] = {__floats2half2_rn(f[0], f[2]), __floats2half2_rn(f[1], f[3]),
-                            __floats2half2_rn(f[4], f[6]), __floats2half2_rn(f[5], f[7])};
-            v[u] = *(const uint4 *)h;
-        }
-    }
-    __device__ __forceinline__ uint4 unit(int g, int half) const
-    {
-        return v[2 * g + half];
-    }
-};
-
 /* A thread opens one of the two pieces of every THREADS / 2 th row of the tile. */
 template <uint32_t TYPE, bool QUANT>
 static __device__ __forceinline__ void fetch_w(struct opened<TYPE, QUANT> *o, const struct cu_weight &w,
@@ -113,8 +37,8 @@ static __device__ __forceinline__ void put_w(uint4 *tile, const struct opened<TY
     for (int g = 0; g < 2; g++)
 #pragma unroll
         for (int half = 0; half < 2; half++)
-            *weight_unit<TYPE>(tile, threadIdx.x / 2 + THREADS / 2 * k,
-                               2 * group_of<TYPE>(threadIdx.x % 2, g) + half) = o.unit(g, half);
+            *unit_at(tile, threadIdx.x / 2 + THREADS / 2 * k, 2 * (threadIdx.x % 2 + 2 * g) + half) =
+                o.unit(g, half);
 }
 
 template <uint32_t TYPE>
@@ -133,7 +57,6 @@ static __device__ __forceinline__ void fetch_x(uint4 *tile, const struct halves 
 }
 
 /* Sixteen values of the inner dimension: the warp's 64 rows of x from t on times WARP_R rows of W from r on. */
-template <uint32_t TYPE>
 static __device__ __forceinline__ void multiply(float (*acc)[WARP_R / 8][4], uint4 *tx, uint4 *tw, int t,
                                                 int r, int k)
 {
@@ -145,8 +68,7 @@ static __device__ __forceinline__ void multiply(float (*acc)[WARP_R / 8][4], uin
 #pragma unroll
     for (int j = 0; j < WARP_R / 16; j++) {
         uint32_t b[4];
-        load_matrices<false>(
-            b, weight_unit<TYPE>(tw, r + 16 * j + lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2));
+        load_matrices<false>(b, unit_at(tw, r + 16 * j + lane % 8 + lane / 16 * 8, 2 * k + lane / 8 % 2));
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             mma_f16(acc[i][2 * j], a[i], b[0], b[1]);
@@ -208,16 +130,16 @@ __global__ void __launch_bounds__(THREADS, 2)
         __syncthreads(); /* this step is in place, and nobody reads the one before it any more */
         if (more)
             fetch_x<TYPE>(bx, x, s, step + 1, units);
-        multiply<TYPE>(acc, ax, aw, t, r, 0);
+        multiply(acc, ax, aw, t, r, 0);
         if (more)
             put_w<TYPE, QUANT>(bw, o[0], 0);
-        multiply<TYPE>(acc, ax, aw, t, r, 1);
+        multiply(acc, ax, aw, t, r, 1);
         if (PIECES > 1 && more)
             put_w<TYPE, QUANT>(bw, o[PIECES - 1], PIECES - 1);
-        multiply<TYPE>(acc, ax, aw, t, r, 2);
+        multiply(acc, ax, aw, t, r, 2);
         if (step + 2 < steps)
             fetch_w<TYPE, QUANT>(o, w, row0, end, step + 2);
-        multiply<TYPE>(acc, ax, aw, t, r, 3);
+        multiply(acc, ax, aw, t, r, 3);
     }
 #pragma unroll
     for (int a = 0; a < 4; a++)

@@ -208,6 +208,30 @@ static inline void emu_mma_tf32(float *c, const uint32_t *a, uint32_t b0, uint32
     emu_warp_barrier();
 }
 
+/* A thread's sums of 64 x columns products over 16 values (warpgroup.cuh), at once, where the hardware takes its time. */
+template <typename F>
+static inline void emu_warpgroup(float *c, bool add, int columns, const uint4 *left, unsigned left_stride,
+                                 const uint4 *right, unsigned right_stride, F half)
+{
+    unsigned lane = threadIdx.x % 32, row = threadIdx.x / 32 % 4 * 16 + lane / 4;
+    auto values = [&](float *to, const uint4 *at, unsigned stride) {
+        for (unsigned k = 0; k < 16; k++)
+            to[k] = half(((const uint16_t *)(at + k / 8 * stride))[k % 8]);
+    };
+    float a[2][16], b[16];
+    values(a[0], left + row, left_stride);
+    values(a[1], left + row + 8, left_stride);
+    for (int j = 0; !add && j < columns / 2; j++)
+        c[j] = 0;
+    for (int j = 0; j < columns / 4; j++) {
+        values(b, right + j / 2 * 8 + lane % 4 * 2 + j % 2, right_stride);
+        for (unsigned k = 0; k < 16; k++) {
+            c[j / 2 * 4 + j % 2] += a[0][k] * b[k];
+            c[j / 2 * 4 + j % 2 + 2] += a[1][k] * b[k];
+        }
+    }
+}
+
 /* Four 8 x 8 matrices of halves; lane i gives the address of row i % 8 of matrix i / 8. */
 static inline void emu_matrices(uint32_t *to, const void *from, bool transposed)
 {

@@ -5,11 +5,18 @@
 #include <stdlib.h>
 #include <vector>
 
-/* A device with few multiprocessors, so that blocks have more than one turn, and with little memory, so that it runs out. */
+/* A device with few multiprocessors, so that blocks have more than one turn, and with little memory, so that it runs out. EMU_SM=90 in
+ * the environment: it has what sm_90 has. */
 #define MULTIPROCESSORS 4
-#define SHARED_BLOCK    (99 << 10)
-#define SHARED_ALL      (100 << 10)
+#define SHARED_BLOCK    (is_hopper() ? 227 << 10 : 99 << 10)
+#define SHARED_ALL      (SHARED_BLOCK + (1 << 10))
 #define MEMORY          ((size_t)8 << 30)
+
+static bool is_hopper()
+{
+    const char *sm = getenv("EMU_SM");
+    return sm && !strcmp(sm, "90");
+}
 
 struct emu_graph {
     std::vector<emu_work> works;
@@ -32,7 +39,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
         return cudaErrorInvalidValue;
     *p = {};
     snprintf(p->name, sizeof p->name, "emulated");
-    p->major = 8;
+    p->major = is_hopper() ? 9 : 8;
     p->multiProcessorCount = MULTIPROCESSORS;
     p->totalGlobalMem = MEMORY;
     return cudaSuccess;
