@@ -109,6 +109,8 @@ static void rule(struct app *a, const struct effect *f)
     struct vt_err err = {0};
     if (tools_rule(a->tools, f->name, (enum mode)f->m, f->n != 0, f->text, &err) < 0)
         app_notice(a, NOTICE_TROUBLE, "The rule was not taken: %s", err.text);
+    else if (f->id != 0)
+        app_notice(a, NOTICE_INFO, "%s for this session: %.200s", f->n != 0 ? "Allowed" : "Denied", f->text);
 }
 
 static void fact(struct app *a, const struct effect *f)

@@ -240,10 +240,9 @@ static void rule_command(struct model *m, const char *arg, bool allow, struct ef
         notice(m, NOTICE_TROUBLE, "A rule is tool:pattern, for example bash:make *");
         return;
     }
-    struct effect *e = effect_add(fx, FX_RULE, 0, "session", arg);
+    struct effect *e = effect_add(fx, FX_RULE, 1, "session", arg); /* 1: it is told when it was taken */
     e->n = allow;
     e->m = m->mode;
-    notice(m, NOTICE_INFO, "%s for this session: %.200s", allow ? "Allowed" : "Denied", arg);
 }
 
 static int64_t number_after(const char *arg)
@@ -274,6 +273,28 @@ static void context_command(struct model *m, const char *name, const char *arg, 
     } else {
         economy_distil(m, arg, fx);
     }
+}
+
+static void kill_command(struct model *m, const char *arg, struct effects *fx)
+{
+    int64_t n = number_after(arg);
+    bool runs = false;
+    for (size_t i = 0; i < m->n_jobs; i++)
+        runs = runs || (m->jobs[i].id == n && m->jobs[i].ended == 0);
+    if (runs)
+        effect_add(fx, FX_KILL, n, NULL, NULL);
+    else
+        notice(m, NOTICE_TROUBLE, "No job %.20s runs; /jobs lists them.", arg);
+}
+
+static void forget_command(struct model *m, const char *arg, struct effects *fx)
+{
+    int64_t n = number_after(arg);
+    if (n > 0)
+        effect_add(fx, FX_FACT, n, NULL, NULL);
+    else
+        notice(m, NOTICE_TROUBLE, "/forget needs the number of a fact, as /remember told it, and not %.20s.",
+               arg);
 }
 
 static void mode_command(struct model *m, enum mode mode)
@@ -357,7 +378,7 @@ static void run(struct model *m, const char *name, const char *arg, struct effec
     else if (strcmp(name, "/remember") == 0)
         effect_add(fx, FX_FACT, 0, NULL, arg);
     else if (strcmp(name, "/forget") == 0)
-        effect_add(fx, FX_FACT, number_after(arg), NULL, NULL);
+        forget_command(m, arg, fx);
     else if (strcmp(name, "/checkpoint") == 0)
         engine_checkpoint(m, true, fx);
     else if (strcmp(name, "/warm") == 0) {
@@ -368,7 +389,7 @@ static void run(struct model *m, const char *name, const char *arg, struct effec
         else
             engine_checkpoint(m, true, fx);
     } else if (strcmp(name, "/kill") == 0)
-        effect_add(fx, FX_KILL, number_after(arg), NULL, NULL);
+        kill_command(m, arg, fx);
     else if (strcmp(name, "/trust") == 0)
         effect_add(fx, FX_TRUST, 1, NULL, NULL)->n = 1;
     else if (strcmp(name, "/init") == 0)
@@ -404,6 +425,8 @@ void command_run(struct model *m, const char *line, struct effects *fx)
         arg[--len] = '\0';
     if (cmd == NULL)
         effect_add(fx, FX_PAGE, 0, "command", line); /* perhaps one of commands/ or of an extension */
+    else if (cmd->screen)
+        notice(m, NOTICE_TROUBLE, "%s is for the screen.", name);
     else if (!cmd->busy && m->core->rewind_what != 0)
         notice(m, NOTICE_TROUBLE, "%s has to wait until the files are put back.", name);
     else if (!cmd->busy && m->core->phase != PH_IDLE)

@@ -9,7 +9,7 @@ struct command {
     const char *name; /* "/rewind" */
     const char *args; /* "[turn]", or "" */
     const char *help;
-    bool screen; /* the screen does it itself; the core never sees it */
+    bool screen; /* the screen does it itself; the core sees it only where there is none */
     bool busy;   /* allowed while the model works */
 };
 

@@ -79,10 +79,14 @@ static void submit(struct model *m, const struct event *e, struct effects *fx)
         struct event a = {
             .kind = EV_ANSWER, .at = e->at, .id = m->items[m->asking].id, .n = ANSWER_TEXT, .text = s};
         calls_answer(m, &a, fx);
-    } else if (e->n == 0 && s[0] == '/' && s[1] != '\0') {
+    } else if (e->n == 0 && s[0] == '/') {
         command_run(m, s, fx);
-    } else if (e->n == 0 && s[0] == '!' && s[1] != '\0') {
+    } else if (e->n == 0 && s[0] == '!') {
         bool silent = s[1] == '!';
+        if (s[1 + silent + strspn(s + 1 + silent, " \t\n")] == '\0') {
+            notice(m, NOTICE_TROUBLE, "%s needs a command behind it.", silent ? "!!" : "!");
+            return;
+        }
         struct effect *f = effect_add(fx, FX_USER_RUN, 0, NULL, s + 1 + silent);
         f->m = !silent;
     } else {

@@ -15,9 +15,9 @@ enum effect_kind {
     /* tools: id is the item of the call */
     FX_CHECK, /* name: tool, text: canonical arguments → EV_TOOL_CHECKED */
     FX_RUN, /* the same, allowed now; bound: what the approval was bound to, or NULL → EV_TOOL_OUTPUT, _DONE */
-    FX_CANCEL,   /* end it: terminate, then kill → EV_TOOL_DONE */
-    FX_KILL,     /* id: job */
-    FX_RULE,     /* name: "session", "project" or "user"; text: pattern; n: 1 allow, 0 deny; m: enum mode */
+    FX_CANCEL, /* end it: terminate, then kill → EV_TOOL_DONE */
+    FX_KILL,   /* id: job */
+    FX_RULE, /* name: "session", "project" or "user"; text: pattern; n: 1 allow, 0 deny; m: enum mode; id: 1 = tell */
     FX_USER_RUN, /* text: a !line's command; m: 1 = its output goes into the conversation → EV_USER_RAN */
     FX_TELL,     /* extensions: name: event, text: its fields as JSON; before_request → EV_NOTED */
     /* snapshots */

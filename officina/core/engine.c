@@ -286,6 +286,10 @@ void engine_checkpoint(struct model *m, bool asked, struct effects *fx)
         m->engine.retry_at = m->now + SEC(60);
         return;
     }
+    if (asked && (!is_vitriol(m) || m->n_turns == 0))
+        notice(m, NOTICE_TROUBLE,
+               is_vitriol(m) ? "There is nothing to save yet."
+                             : "No checkpoint: only a coupling of kind vitriol can save.");
     if (!is_vitriol(m) || m->n_turns == 0 || (m->headless && !asked))
         return;
     const struct turn *t = &m->turns[m->n_turns - 1];

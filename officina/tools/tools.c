@@ -50,7 +50,7 @@ int tools_add_dir(struct tools *t, const char *path, struct vt_err *err)
 {
     const char *home = getenv("HOME");
     struct text full = {0};
-    if (path[0] == '~' && path[1] == '/' && home)
+    if (path[0] == '~' && (path[1] == '/' || !path[1]) && home)
         text_printf(&full, "%s%s", home, path + 1);
     else
         text_puts(&full, path);

@@ -142,6 +142,16 @@ static bool look_command(struct act *a, const char *s)
         {"/theme", HOST_THEME}, {"/glyphs", HOST_GLYPHS}, {"/mouse", HOST_MOUSE}, {"/motion", HOST_MOTION}};
     size_t n = strcspn(s, " \t\n");
     const char *arg = s + n + strspn(s + n, " \t\n");
+    bool switches = (n == 6 && (strncmp(s, "/panel", n) == 0 || strncmp(s, "/mouse", n) == 0)) ||
+                    (n == 7 && strncmp(s, "/motion", n) == 0);
+    size_t len = strcspn(arg, " \t\n");
+    if (switches && len != 0 && !(len == 2 && strncmp(arg, "on", 2) == 0) &&
+        !(len == 3 && strncmp(arg, "off", 3) == 0)) {
+        char words[60];
+        snprintf(words, sizeof words, "%.*s is on or off, or nothing to change it", (int)n, s);
+        ui_flash(a->u, a->now, words);
+        return true;
+    }
     if (n == 6 && strncmp(s, "/panel", n) == 0) {
         a->u->panel_off = *arg ? strncmp(arg, "off", 3) == 0 : !a->u->panel_off;
         a->u->overlay = a->u->panel_off || a->u->overlay == OVER_PANEL ? OVER_NONE : OVER_PANEL;

@@ -295,6 +295,21 @@ static void test_menu(void **state)
     end(w);
 }
 
+static void test_switches(void **state)
+{
+    static const char *const lines[] = {"/panel sideways", "/mouse zz", "/motion onward", "/panel offf"};
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        struct world *w = world("plan");
+        bool off = w->u->panel_off;
+        type(w, lines[i]);
+        key(w, TK_ENTER, 0, 0);
+        assert_int_equal(w->u->panel_off, off);
+        assert_int_equal(w->asked, HOST_EDITOR); /* nothing was asked */
+        assert_non_null(strstr(w->u->flash, "on or off"));
+        end(w);
+    }
+}
+
 static void test_blocks(void **state)
 {
     struct world *w = world("writing");
@@ -420,12 +435,19 @@ static void test_type_ahead(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_type_ahead), cmocka_unit_test(test_typing_never_approves),
-        cmocka_unit_test(test_quiet_time), cmocka_unit_test(test_click),
-        cmocka_unit_test(test_send),       cmocka_unit_test(test_escape),
-        cmocka_unit_test(test_leave),      cmocka_unit_test(test_menu),
-        cmocka_unit_test(test_blocks),     cmocka_unit_test(test_sheet),
-        cmocka_unit_test(test_sync),       cmocka_unit_test(test_keys_conf),
+        cmocka_unit_test(test_type_ahead),
+        cmocka_unit_test(test_switches),
+        cmocka_unit_test(test_typing_never_approves),
+        cmocka_unit_test(test_quiet_time),
+        cmocka_unit_test(test_click),
+        cmocka_unit_test(test_send),
+        cmocka_unit_test(test_escape),
+        cmocka_unit_test(test_leave),
+        cmocka_unit_test(test_menu),
+        cmocka_unit_test(test_blocks),
+        cmocka_unit_test(test_sheet),
+        cmocka_unit_test(test_sync),
+        cmocka_unit_test(test_keys_conf),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
