@@ -322,6 +322,7 @@ uint64_t decode_deadline(const struct decoder *d)
     case GROUND: return UINT64_MAX;
     case PASTE: return d->last_ms + DECODE_PASTE_GAP;
     case ESC: return d->last_ms + d->esc_ms;
+    case STRING: return d->last_ms + (d->n_seq == 1 ? d->esc_ms : 1000); /* Alt-_ Alt-] Alt-^ Alt-P */
     default: return d->last_ms + 1000;
     }
 }

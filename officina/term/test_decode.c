@@ -171,6 +171,16 @@ static void test_time(void **state)
     decode_feed(&d, "\x1b[", 2, 4000, write_event, &k);
     decode_tick(&d, 5100, write_event, &k);
     assert_string_equal(k.s, "M-[ ");
+    static const char *const keys[] = {"\x1b_", "\x1b^", "\x1b]",
+                                       "\x1bP"}; /* no answers when nothing follows */
+    for (size_t i = 0; i < 4; i++) {
+        char want[16];
+        k.n = 0;
+        decode_feed(&d, keys[i], 2, 5200 + i * 100, write_event, &k);
+        decode_feed(&d, "x", 1, 5231 + i * 100, write_event, &k); /* what is typed next is not swallowed */
+        snprintf(want, sizeof want, "M-%c x ", keys[i][1]);
+        assert_string_equal(k.s, want);
+    }
     k.n = 0;
     decode_feed(&d, "\x1b[200~half", 10, 6000, write_event, &k);
     decode_tick(&d, 10999, write_event, &k);
