@@ -279,7 +279,11 @@ static int state_folder(struct app *a, struct vt_err *err)
     else
         return vt_fail(err, VT_E_CONFIG, "neither OFFICINA_HOME nor HOME is set");
     a->home = text_take(&t);
-    return file_own_dir(a->home, err);
+    if (file_own_dir(a->home, err) < 0)
+        return -1;
+    if (access(a->home, W_OK) < 0)
+        return vt_fail_errno(err, VT_E_CONFIG, "%s: the state folder cannot be written", a->home);
+    return 0;
 }
 
 static int project_folder(struct app *a, struct vt_err *err)

@@ -3,6 +3,7 @@
 #include "util/text.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -20,7 +21,7 @@ struct tty {
     struct decoder decoder;
     struct caps caps;
     int w, h;
-    bool raw, answered, keyboard;
+    bool raw, answered, keyboard, looked;
     uint64_t asked_ms;
 };
 
@@ -150,9 +151,23 @@ void tty_return(struct tty *t)
     tty_resized(t);
 }
 
+/* What the terminal still has to answer would be typed into the shell. */
+static void await_answers(struct tty *t)
+{
+    struct pollfd fd = {t->o.in, POLLIN, 0};
+    char buf[256];
+    while (t->raw && !t->answered && poll(&fd, 1, ANSWER_MS) > 0) {
+        ssize_t n = read(t->o.in, buf, sizeof buf);
+        if (n <= 0)
+            break;
+        t->answered = memchr(buf, 'c', (size_t)n) != NULL; /* the last answer's end */
+    }
+}
+
 void tty_close(struct tty *t)
 {
     back_close(t->back);
+    await_answers(t);
     tty_leave(t);
     decode_fini(&t->decoder);
     free(t);
@@ -196,6 +211,14 @@ void tty_theme(struct tty *t, enum tty_theme theme)
     t->o.theme = theme;
     t->caps.light = theme == TTY_THEME_LIGHT;
     back_set_light(t->back, t->caps.light);
+}
+
+/* The program may have had other things to do since it asked: the terminal's time begins when it is listened to. */
+static void look(struct tty *t, uint64_t now_ms)
+{
+    if (!t->looked)
+        t->asked_ms = now_ms;
+    t->looked = true;
 }
 
 static bool is_light(uint32_t rgb)
@@ -247,6 +270,7 @@ int tty_read(struct tty *t, uint64_t now_ms, decode_fn *fn, void *arg)
 {
     char buf[16384];
     struct passing p = {t, now_ms, fn, arg};
+    look(t, now_ms);
     ssize_t n = read(t->o.in, buf, sizeof buf);
     if (n == 0) /* nothing; a terminal that hung up reads so too, but polls as ended */
         return 0;
@@ -262,6 +286,7 @@ int tty_read(struct tty *t, uint64_t now_ms, decode_fn *fn, void *arg)
 void tty_tick(struct tty *t, uint64_t now_ms, decode_fn *fn, void *arg)
 {
     struct passing p = {t, now_ms, fn, arg};
+    look(t, now_ms);
     decode_tick(&t->decoder, now_ms, pass, &p);
     if (!t->answered && now_ms - t->asked_ms >= ANSWER_MS) {
         t->answered = true;

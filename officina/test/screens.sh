@@ -45,6 +45,17 @@ ON 1 say \"here\" end"
     expect here
 }
 
+# What cannot start says why on the terminal that was there before, and no answer of the terminal is typed into the shell.
+case_fault() {
+    begin_broken() { printf 'this is no database, only some text that is long enough\n' >"$work/home/officina.db"; }
+    first begin_broken
+    begin fault "$engine
+ON 1 say \"here\" end"
+    expect 'officina: ' && expect 'officina.db'
+    never '2c' 1
+    restored
+}
+
 case_states() {
     begin states "$engine delta=4 gap=40
 ON 1 progress 4000 0 1000 pause 2000 progress 4000 0 2500 pause 1000 think \"let me think about this for some while now\" pause 2000 say \"a long answer that takes its time to arrive\" pause 2000 end
@@ -530,7 +541,7 @@ run() {
     finish
 }
 
-all='start first states approval ahead click paste sizes kill suspend away loading bouncing compose scroll rewind ascii terminals answer readonly full cap distil slot wide'
+all='start first fault states approval ahead click paste sizes kill suspend away loading bouncing compose scroll rewind ascii terminals answer readonly full cap distil slot wide'
 # shellcheck disable=SC2048,SC2086
 for c in ${*:-$all}; do
     run "$c"
