@@ -304,6 +304,27 @@ void be_moe_matmul(struct be *b, float *const *y, const struct be_weight *const 
 void be_moe_combine(struct be *b, float *out, const float *y, const float *w, const int32_t *at,
                     const struct be_route *r, int64_t T, int64_t n);
 
+/* A feed-forward part of experts in one go. Arrays have one weight an expert; all of one array have one type and shape. */
+struct be_experts {
+    struct be_route route;
+    bool gelu; /* else silu */
+    const struct be_weight *router, *gate, *up, *down;
+    /* The expert of every row: weighted by sigmoid of its gate; NULL: there is none. */
+    const struct be_weight *shared_by, *shared_gate, *shared_up, *shared_down;
+};
+/* Room for T rows; what it holds then is unspecified. */
+struct be_experts_room {
+    float *logits;              /* [T][n_expert + 1] */
+    float *x, *a, *b, *w;       /* [T * n_used][n], twice its inner size, 1 */
+    float *shared_a, *shared_b; /* [T][inner size of the shared expert] */
+    float *shared_y;            /* [T][n]; may be what be_experts reads */
+    int32_t *ids, *at;          /* [T * n_used] */
+    int64_t *first;             /* [BE_EXPERTS_MAX + 1] */
+};
+/* out[t] = Σ_j w[t][j] down_j(act(gate_j x[t]) * up_j x[t]) over the chosen experts of row t, and the shared one. x: [T][n]. */
+void be_experts(struct be *b, float *out, const struct be_experts *e, const struct be_experts_room *room,
+                const float *x, int64_t T);
+
 /* Index of the largest of n values (first on ties) — greedy sampling. */
 int64_t be_argmax(const float *x, int64_t n);
 

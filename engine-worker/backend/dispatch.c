@@ -332,3 +332,9 @@ void *be_device(const struct be *b)
 {
     return b->device;
 }
+
+void be_experts(struct be *b, float *out, const struct be_experts *e, const struct be_experts_room *room,
+                const float *x, int64_t T)
+{
+    b->ops->experts(b, out, e, room, x, T);
+}

@@ -72,3 +72,42 @@ void cpu_attn_inputs(struct be *b, float *q, const struct be_qkv *in, const stru
     cpu_rope(b, in->k, T, n_k, a->n_kv_head, a->d, in->rope, rows->pos);
     cpu_kv_write(b, a, rows, in->k, in->v);
 }
+
+void be_shared_expert(struct be *b, float *out, const struct be_experts *e,
+                      const struct be_experts_room *room, const float *x, int64_t T)
+{
+    int64_t n = e->shared_down->n_out;
+    be_matmul(b, room->logits, e->shared_by, x, T);
+    be_matmul_gated(b, room->shared_a, room->shared_b, e->shared_gate, e->shared_up, e->gelu, x, T);
+    be_matmul(b, room->shared_y, e->shared_down, room->shared_a, T);
+    be_row_gate(b, room->shared_y, room->logits, T, n);
+    be_add(b, out, room->shared_y, T, n);
+}
+
+void be_experts_parts(struct be *b, float *out, const struct be_experts *e,
+                      const struct be_experts_room *room, const float *x, int64_t T)
+{
+    const struct be_route *r = &e->route;
+    int64_t n = e->router->n_in, pairs = T * r->n_used, inner = e->gate->n_out;
+    const struct be_weight *in[] = {e->gate, e->up}, *back[] = {e->down};
+    float *wide[] = {room->a, room->b};
+    be_matmul(b, room->logits, e->router, x, T);
+    be_moe_route(b, room->ids, room->w, room->logits, r, T);
+    be_moe_sort(b, room->at, room->first, room->ids, r, T);
+    be_moe_gather(b, room->x, x, room->at, r, T, n);
+    be_moe_matmul(b, wide, in, 2, room->x, room->first, r, T);
+    if (e->gelu)
+        be_gelu_mul(b, room->a, room->b, pairs, inner);
+    else
+        be_silu_mul(b, room->a, room->b, pairs, inner);
+    be_moe_matmul(b, &room->x, back, 1, room->a, room->first, r, T);
+    be_moe_combine(b, out, room->x, room->w, room->at, r, T, n);
+    if (e->shared_by)
+        be_shared_expert(b, out, e, room, x, T);
+}
+
+void cpu_experts(struct be *b, float *out, const struct be_experts *e, const struct be_experts_room *room,
+                 const float *x, int64_t T)
+{
+    be_experts_parts(b, out, e, room, x, T);
+}

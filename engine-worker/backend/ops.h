@@ -54,7 +54,9 @@
     OP(moe_matmul, (struct be *b, float *const *y, const struct be_weight *const *w, int n, \
         const float *x, const int64_t *first, const struct be_route *r, int64_t T)) \
     OP(moe_combine, (struct be *b, float *out, const float *y, const float *w, const int32_t *at, \
-        const struct be_route *r, int64_t T, int64_t n))
+        const struct be_route *r, int64_t T, int64_t n)) \
+    OP(experts, (struct be *b, float *out, const struct be_experts *e, const struct be_experts_room *room, \
+        const float *x, int64_t T))
 /* clang-format on */
 
 #define BE_FIELD(op, args) void(*op) args;
@@ -90,5 +92,10 @@ struct be_ops {
 /* A backend for a device, which it then owns. */
 int be_new_device(struct be **out, const struct be_ops *ops, void *device, struct vt_err *err);
 void *be_device(const struct be *b);
+/* be_experts out of the other operations; and what its shared expert adds, the gate's logits in room->logits. */
+void be_experts_parts(struct be *b, float *out, const struct be_experts *e,
+                      const struct be_experts_room *room, const float *x, int64_t T);
+void be_shared_expert(struct be *b, float *out, const struct be_experts *e,
+                      const struct be_experts_room *room, const float *x, int64_t T);
 
 #endif

@@ -23,6 +23,7 @@ extern "C" {
 
 #define CU_VEC_ROWS     8  /* of float weights */
 #define CU_FEW_ROWS     32 /* of quantized ones; of experts half of it on average */
+#define CU_EXPERT_ROWS  32 /* of experts that take a row at a time */
 #define CU_FLASH_ROWS   16
 #define CU_DELTA_SERIAL 16 /* rows of a sequence; more go through the delta rule by chunks */
 

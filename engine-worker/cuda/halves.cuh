@@ -108,4 +108,7 @@ static inline void cu_left(struct cu *c, const float *x, int64_t T, int64_t n)
     c->left_n = n;
 }
 
+/* The activations as halves, unless who wrote them has left them; left: c->left, before the present operation. */
+void cu_prepare(struct cu *c, const float *left, const float *x, int64_t T, int64_t n);
+
 #endif

@@ -99,8 +99,7 @@ static bool is_few(const struct spans *s, bool quant)
     return s->first ? rows < CU_FEW_ROWS / 2 : rows <= CU_FEW_ROWS;
 }
 
-/* The activations as halves, unless who wrote them has left them. */
-static void prepare(struct cu *c, const float *left, const float *x, int64_t T, int64_t n)
+void cu_prepare(struct cu *c, const float *left, const float *x, int64_t T, int64_t n)
 {
     uint32_t units = ((uint32_t)n + 15) / 16 * 2;
     if (left != x || c->left_n != n || c->left_T != T)
@@ -131,7 +130,7 @@ static void run(struct cu *c, struct many *m, const struct spans *s, const float
         cu_plain(c, m, s, x);
         return;
     }
-    prepare(c, left, x, s->T, m->w[0].n_in);
+    cu_prepare(c, left, x, s->T, m->w[0].n_in);
     tiles.tiles = c->expert_tiles[few ? 0 : 1];
     if (few && is_coded(m->w[0].type))
         cu_coded_few(c, m, &tiles);
@@ -234,7 +233,7 @@ void cu_matmul_gated(struct be *b, float *g, float *u, const struct be_weight *g
         return;
     struct many m = {{cu_planes(gate, 1), cu_planes(up, 1)}, {g, u}, {}, 2, NULL};
     const struct raw_row none = {};
-    prepare(c, left, x, T, gate->n_in);
+    cu_prepare(c, left, x, T, gate->n_in);
     enum gate_act act = gelu ? GATE_GELU : GATE_SILU;
     if (s.single)
         run_single(c, &m, &s, act, &none);
@@ -321,7 +320,7 @@ void cu_matmul_add(struct be *b, float *x, const struct be_weight *w, const floa
     if (!cu_ready(c, T))
         return;
     struct many m = {{cu_planes(w, 1)}, {x}, {}, 1, c->squares};
-    prepare(c, left, in, T, w->n_in);
+    cu_prepare(c, left, in, T, w->n_in);
     run_single(c, &m, &s, GATE_NONE, &none);
     c->squares_of = x;
 }

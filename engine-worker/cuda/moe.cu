@@ -1,67 +1,21 @@
+#include "choice.cuh"
 #include "halves.cuh"
 
-/* Mixture of experts: the choice, the order, and the moving of rows; the experts' matmuls are in matmul.cu. */
+/* Mixture of experts: the choice, the order, and the moving of rows; the experts' matmuls are in matmul.cu, and
+ * everything of few rows in experts.cu. */
 
-static __device__ __forceinline__ float sigmoid(float x)
+/* A block for each row. */
+__global__ void route(int32_t *ids, float *w, const float *logits, const __grid_constant__ struct be_route r)
 {
-    return 1 / (1 + expf(-x));
-}
-
-/* A warp for each row. The best is taken out n_used times; on ties the lower number, NaN last. */
-__global__ void route(int32_t *ids, float *w, const float *logits, struct be_route r)
-{
+    __shared__ struct scores scores;
+    __shared__ struct choice c;
     cu_wait();
-    __shared__ float score[BE_EXPERTS_MAX];
-    const float *l = logits + (int64_t)blockIdx.x * r.n_expert;
-    int lane = threadIdx.x;
-    float max = -INFINITY, sum = 0;
-    ids += (int64_t)blockIdx.x * r.n_used;
-    w += (int64_t)blockIdx.x * r.n_used;
-    for (int e = lane; e < r.n_expert; e += 32)
-        max = fmaxf(max, l[e]);
-    max = cu_warp_max(max);
-    for (int e = lane; e < r.n_expert; e += 32)
-        sum += expf(l[e] - max);
-    sum = cu_warp_sum(sum);
-    for (int e = lane; e < r.n_expert; e += 32) {
-        float s = l[e];
-        if (r.bias)
-            s = (r.sigmoid ? sigmoid(s) : expf(s - max) / sum) + r.bias[e];
-        score[e] = isnan(s) ? -INFINITY : s;
+    read_scores(&scores, logits + (int64_t)blockIdx.x * r.n_expert, r);
+    choose(&c, scores, r);
+    for (int j = threadIdx.x; j < r.n_used; j += blockDim.x) {
+        ids[(int64_t)blockIdx.x * r.n_used + j] = c.id[j];
+        w[(int64_t)blockIdx.x * r.n_used + j] = c.w[j];
     }
-    __syncwarp();
-    float total = 0;
-    for (int j = 0; j < r.n_used; j++) {
-        float best = -INFINITY;
-        int at = r.n_expert;
-        for (int e = lane; e < r.n_expert; e += 32)
-            if (!isnan(score[e]) && (at == r.n_expert || score[e] > best)) { /* NaN: taken */
-                best = score[e];
-                at = e;
-            }
-        for (int o = 16; o > 0; o >>= 1) {
-            float other = __shfl_xor_sync(~0u, best, o);
-            int other_at = __shfl_xor_sync(~0u, at, o);
-            if (other_at < r.n_expert &&
-                (at == r.n_expert || other > best || (other == best && other_at < at))) {
-                best = other;
-                at = other_at;
-            }
-        }
-        float v = r.sigmoid ? sigmoid(l[at]) : expf(l[at] - max);
-        total += v;
-        if (lane == 0) {
-            ids[j] = at;
-            w[j] = v;
-            score[at] = NAN;
-        }
-        __syncwarp();
-    }
-    if (r.normalize || !r.sigmoid)
-        for (int j = lane; j < r.n_used; j += 32)
-            w[j] /= r.normalize ? total : sum;
-    for (int j = lane; j < r.n_used; j += 32)
-        w[j] *= r.scale;
 }
 
 void cu_moe_route(struct be *b, int32_t *ids, float *w, const float *logits, const struct be_route *r,
@@ -70,7 +24,7 @@ void cu_moe_route(struct be *b, int32_t *ids, float *w, const float *logits, con
     struct cu *c = cu_of(b);
     if (!cu_ready(c, T))
         return;
-    cu_launch(c, "route", route, dim3((unsigned)T), 32, 0, ids, w, logits, *r);
+    cu_launch(c, "route", route, dim3((unsigned)T), 128, 0, ids, w, logits, *r);
 }
 
 /* Sums of all before and of oneself, over a block of BE_EXPERTS_MAX threads. */

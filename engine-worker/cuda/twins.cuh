@@ -279,6 +279,9 @@ static __device__ __forceinline__ void encode(const struct row_codes &to, const 
     __syncthreads();
 }
 
+/* X(type) for those that have twins. */
+#define CU_TWIN_TYPES(X) X(GT_Q4_K) X(GT_Q5_K) X(GT_Q6_K)
+
 static inline __host__ __device__ int twins_of(int64_t n)
 {
     return ((int)(n / TWIN) + 31) / 32 * 32;

@@ -50,7 +50,7 @@ static void measure_layer(struct widths *w, const struct layer *l, int64_t n_emb
     widen(&w->a, l->ffn.gate.n_out);
     widen(&w->b, l->ffn.up.n_out);
     if (l->ffn.experts) {
-        widen(&w->small, l->ffn.experts->route.n_expert);
+        widen(&w->small, l->ffn.experts->route.n_expert + 1);
         widen(&w->expert, l->ffn.experts->gate[0].n_out);
         widen(&w->routed, n_embd);
     }
@@ -293,22 +293,34 @@ static void activate(struct fw *f, enum act act, float *gate, const float *up, i
         be_silu_mul(f->be, gate, up, T, n);
 }
 
-/* norm → routed */
+/* norm → routed; a shared expert is among them. */
 static void ffn_experts(struct fw *f, const struct ffn *ffn, int64_t T)
 {
-    const struct experts *e = ffn->experts;
-    const struct be_route *r = &e->route;
-    int64_t n = f->m->n_embd, inner = e->gate[0].n_out;
-    const struct be_weight *in[] = {e->gate, e->up}, *out[] = {e->down};
-    float *wide[] = {f->pa, f->pb}, *back[] = {f->px};
-    be_matmul(f->be, f->small, &e->router, f->norm, T);
-    be_moe_route(f->be, f->chosen, f->pw, f->small, r, T);
-    be_moe_sort(f->be, f->at, f->first, f->chosen, r, T);
-    be_moe_gather(f->be, f->px, f->norm, f->at, r, T, n);
-    be_moe_matmul(f->be, wide, in, 2, f->px, f->first, r, T);
-    activate(f, ffn->act, f->pa, f->pb, T * r->n_used, inner);
-    be_moe_matmul(f->be, back, out, 1, f->pa, f->first, r, T);
-    be_moe_combine(f->be, f->routed, f->px, f->pw, f->at, r, T, n);
+    const struct experts *x = ffn->experts;
+    const struct be_experts_room room = {.logits = f->small,
+                                         .x = f->px,
+                                         .a = f->pa,
+                                         .b = f->pb,
+                                         .w = f->pw,
+                                         .shared_a = f->a,
+                                         .shared_b = f->b,
+                                         .shared_y = f->norm,
+                                         .ids = f->chosen,
+                                         .at = f->at,
+                                         .first = f->first};
+    struct be_experts e = {.route = x->route,
+                           .gelu = ffn->act == ACT_GELU,
+                           .router = &x->router,
+                           .gate = x->gate,
+                           .up = x->up,
+                           .down = x->down};
+    if (ffn->gate.n_out > 0) {
+        e.shared_by = &ffn->shared_gate;
+        e.shared_gate = &ffn->gate;
+        e.shared_up = &ffn->up;
+        e.shared_down = &ffn->down;
+    }
+    be_experts(f->be, f->routed, &e, &room, f->norm, T);
 }
 
 /* norm → norm; the gate of the shared expert and biases need the norm's rows and the result's. */
@@ -317,8 +329,6 @@ static void ffn_dense(struct fw *f, const struct ffn *ffn, int64_t T)
     const struct be_weight *w[] = {&ffn->gate, &ffn->up};
     float *y[] = {f->a, f->b};
     int64_t inner = ffn->gate.n_out;
-    if (ffn->shared_gate.n_out > 0)
-        be_matmul(f->be, f->small, &ffn->shared_gate, f->norm, T);
     if (ffn->gate_bias || ffn->up_bias) {
         be_matmul_n(f->be, y, w, 2, f->norm, T);
         bias(f, f->a, ffn->gate_bias, T, inner);
@@ -329,8 +339,6 @@ static void ffn_dense(struct fw *f, const struct ffn *ffn, int64_t T)
     }
     be_matmul(f->be, f->norm, &ffn->down, f->a, T);
     bias(f, f->norm, ffn->down_bias, T, f->m->n_embd);
-    if (ffn->shared_gate.n_out > 0)
-        be_row_gate(f->be, f->norm, f->small, T, f->m->n_embd);
 }
 
 /* Nothing but a gate, an activation and the way back: residual stream → residual stream. */
@@ -352,7 +360,7 @@ static void ffn_plain(struct fw *f, const struct layer *l, int64_t T)
 static void feed_forward(struct fw *f, const struct layer *l, int64_t T)
 {
     int64_t n = f->m->n_embd;
-    float *y = f->norm;
+    float *y = l->ffn.experts ? f->routed : f->norm;
     if (is_plain(l)) {
         ffn_plain(f, l, T);
         return;
@@ -360,12 +368,8 @@ static void feed_forward(struct fw *f, const struct layer *l, int64_t T)
     norm(f, l->ffn_norm, T);
     if (l->ffn.experts)
         ffn_experts(f, &l->ffn, T);
-    if (l->ffn.gate.n_out > 0)
+    else
         ffn_dense(f, &l->ffn, T);
-    if (l->ffn.experts && l->ffn.gate.n_out > 0)
-        be_add(f->be, f->norm, f->routed, T, n);
-    else if (l->ffn.experts)
-        y = f->routed;
     if (l->post_ffn_norm)
         be_rmsnorm(f->be, y, y, l->post_ffn_norm, T, n, f->m->eps);
     f->pending = y;

@@ -44,7 +44,7 @@ struct experts {
 };
 
 /* down(act(gate x) * up x), for all rows; and the experts of each row. A layer has one or both; with both the first is the
- * shared expert. */
+ * shared expert, without biases. */
 struct ffn {
     enum act act;
     struct be_weight gate, up, down;

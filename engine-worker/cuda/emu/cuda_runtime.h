@@ -103,6 +103,10 @@ template <typename T> static inline T __ldg(const T *p)
 {
     return *p;
 }
+template <typename T> static inline T __ldcg(const T *p)
+{
+    return *p;
+}
 template <typename T> static inline T atomicAdd(T *p, T v)
 {
     T old = *p;
