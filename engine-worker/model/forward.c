@@ -426,8 +426,9 @@ static int predict(struct fw *f, const struct fw_batch *b, const float *out_norm
         norm(f, out_norm, T);
         if (be_read(f->be, b->hidden, f->norm, (size_t)(T * m->n_embd) * sizeof *rows, err) < 0)
             return -1;
-        if (f->t.n_wanted < T)
-            be_pick_rows(f->be, rows = f->a, f->norm, f->t.wanted, T = f->t.n_wanted, m->n_embd);
+        if (f->t.n_wanted > 0 && f->t.n_wanted < T)
+            be_pick_rows(f->be, rows = f->a, f->norm, f->t.wanted, f->t.n_wanted, m->n_embd);
+        T = f->t.n_wanted;
     }
     assert(T <= f->max_logits);
     if (T == 0)

@@ -321,13 +321,14 @@ static void read_shape(struct oracle *o)
     o->eps = (double)v;
 }
 
-double *oracle_logits(const struct gguf_file *f, const uint32_t *ids, uint32_t n)
+/* [n][E] behind the output norm. */
+static double *hidden(struct oracle *out, const struct gguf_file *f, const uint32_t *ids, uint32_t n)
 {
     struct oracle o = {.f = f, .n = n};
     read_shape(&o);
     size_t rows = (size_t)n * o.E;
     double *h = zeros(rows), *x = zeros(rows);
-    const float *embd = weight(&o, -1, "token_embd.weight"), *head = weight(&o, -1, "output.weight");
+    const float *embd = weight(&o, -1, "token_embd.weight");
     for (size_t i = 0; i < rows; i++)
         h[i] = (double)embd[(size_t)ids[i / o.E] * o.E + i % o.E] * (o.gemma ? sqrt(o.E) : 1);
     for (int il = 0; il < (int)o.L; il++) {
@@ -340,10 +341,25 @@ double *oracle_logits(const struct gguf_file *f, const uint32_t *ids, uint32_t n
                      o.gemma ? weight(&o, il, "post_ffw_norm.weight") : NULL);
     }
     rms(x, h, weight(&o, -1, "output_norm.weight"), n, o.E, o.eps);
+    free(h);
+    *out = o;
+    return x;
+}
+
+double *oracle_hidden(const struct gguf_file *f, const uint32_t *ids, uint32_t n)
+{
+    struct oracle o;
+    return hidden(&o, f, ids, n);
+}
+
+double *oracle_logits(const struct gguf_file *f, const uint32_t *ids, uint32_t n)
+{
+    struct oracle o;
+    double *x = hidden(&o, f, ids, n);
+    const float *embd = weight(&o, -1, "token_embd.weight"), *head = weight(&o, -1, "output.weight");
     double *logits = linear(head ? head : embd, x, n, o.E, o.V);
     for (size_t i = 0; o.cap > 0 && i < (size_t)n * o.V; i++)
         logits[i] = o.cap * tanh(logits[i] / o.cap);
-    free(h);
     free(x);
     return logits;
 }

@@ -38,6 +38,8 @@ const char *tiny_path(const char *name);
 
 /* Logits [n][n_vocab] of the ids by the oracle. K and V are rounded to f16, as in the cache. malloc'd. */
 double *oracle_logits(const struct gguf_file *f, const uint32_t *ids, uint32_t n);
+/* The hidden states [n][n_embd] behind the output norm. */
+double *oracle_hidden(const struct gguf_file *f, const uint32_t *ids, uint32_t n);
 
 /* Test ids below limit. */
 void tiny_ids(uint32_t *ids, uint32_t n, uint32_t limit);

@@ -173,7 +173,10 @@ static int make_batch(struct eng *e, const struct eng_config *c, struct vt_err *
     e->run_slots = calloc(e->n_slots, sizeof *e->run_slots);
     e->todo = calloc(e->n_slots, sizeof *e->todo);
     e->scores = calloc(SCORE_ROWS, sizeof *e->scores);
-    if (!e->ids || !e->want || !e->runs || !e->run_slots || !e->todo || !e->scores)
+    e->hidden = calloc((size_t)(rows * e->model->n_embd), sizeof *e->hidden);
+    e->pooled = calloc((size_t)e->model->n_embd, sizeof *e->pooled);
+    if (!e->ids || !e->want || !e->runs || !e->run_slots || !e->todo || !e->scores || !e->hidden ||
+        !e->pooled)
         return vt_fail(err, VT_E_NOMEM, "out of memory for a batch of %lld rows", (long long)rows);
     return fw_new(&e->fw, e->resident.m, e->be, e->kv, e->win, rows, (int)e->n_slots, sizing_logits(&size),
                   err);
@@ -421,6 +424,8 @@ static void engine_free(struct eng *e)
     free(e->run_slots);
     free(e->todo);
     free(e->scores);
+    free(e->hidden);
+    free(e->pooled);
     free(e->layout);
     fw_free(e->fw);
     kv_free(e->kv);

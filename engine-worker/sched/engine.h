@@ -16,6 +16,19 @@
 #define ENG_PAGE  256
 #define ENG_CACHE UINT32_MAX /* as the slot of an import: into none */
 
+/* What a request is for: ids, or vectors of the hidden states behind the output norm: each of them, their mean, that of the
+ * first or of the last id. */
+enum eng_pool {
+    ENG_POOL_OFF = 0,
+    ENG_POOL_ROWS = 1,
+    ENG_POOL_MEAN = 2,
+    ENG_POOL_FIRST = 3,
+    ENG_POOL_LAST = 4,
+};
+
+/* Most bytes of vectors that one request gives. */
+#define ENG_VECTOR_BYTES (64u << 20)
+
 struct eng_request {
     uint64_t handle; /* chosen by the gateway, unique per link */
     uint8_t rid[16]; /* idempotency id */
@@ -38,6 +51,8 @@ struct eng_request {
         *grammar; /* bytes of an automaton (automaton.h) that the output follows; borrowed during submit */
     size_t n_grammar; /* 0: none */
     bool reuse;       /* may reuse cached prefixes */
+    enum eng_pool
+        pool; /* not OFF: max_new is 0, nothing is emitted or forced, and the slot is empty afterwards */
     struct vt_sampling
         sampling; /* its arrays are borrowed during submit; without a seed the engine draws one */
     double state; /* resume: the sampler's state after the last of `emitted`, as told; NAN: none */
@@ -83,6 +98,8 @@ struct eng_events {
     void (*prefill)(void *arg, uint64_t handle, uint32_t done, uint32_t total, uint32_t reused);
     /* The id that ends the sequence (eog or stop id) is told, too, and counts; done follows. */
     void (*token)(void *arg, uint64_t handle, const struct eng_token *t);
+    /* Vectors `first` and following of a request that pools, [n][dim]; all of them before a done without error. */
+    void (*vectors)(void *arg, uint64_t handle, uint32_t first, uint32_t n, uint32_t dim, const float *v);
     void (*done)(void *arg, uint64_t handle, enum eng_done why, uint64_t emitted,
                  const struct eng_usage *usage, const struct vt_err *err);
     /* A slot reached a state worth saving: prompt evaluated, page filled, turn ended. */

@@ -41,6 +41,8 @@ struct request {
     size_t n_stop_ids;
     uint8_t logprobs;
     bool reuse, ignore_eos;
+    enum eng_pool pool;
+    double *sum;                  /* [n_embd] of the rows so far, of a mean */
     struct vt_sampling sampling;  /* its arrays are owned */
     double state;                 /* of the sampler */
     struct constraint constraint; /* where the output stands under its grammar; zeroed: none */
@@ -144,6 +146,8 @@ struct eng {
     struct fw_run *runs;
     struct slot **run_slots, **todo;
     struct score *scores; /* [SCORE_ROWS] */
+    float *hidden;        /* [rows][n_embd] behind the output norm, when a run pools */
+    float *pooled;        /* [n_embd] */
     int64_t n_rows, n_prefill_rows, n_scores;
     int n_runs;
 
@@ -212,6 +216,11 @@ int engine_canary(struct eng *e, struct vt_err *err);
 int engine_selftest(struct eng *e, struct vt_err *err);
 void pulse_set(struct eng *e, enum eng_op op);
 void pulse_bump(struct eng *e);
+
+/* vector.c */
+/* Pools the rows of a run that has been computed and is not booked yet; tells the vectors that are whole. False: a number in
+ * them is not finite. */
+bool vector_take(struct eng *e, const struct slot *s, const struct fw_run *run);
 
 /* checkpoint.c */
 /* What has to be known beside the blocks to go on at a page border: recurrent state, then the pages of the window. */

@@ -12,6 +12,7 @@ void request_free(struct request *r)
     constraint_close(&r->constraint);
     free(r->items);
     free(r->stop_ids);
+    free(r->sum);
     free((void *)r->sampling.bias_ids);
     free((void *)r->sampling.bias);
     free((void *)r->sampling.breakers);
@@ -26,6 +27,21 @@ static int check_ids(const struct eng *e, const uint32_t *ids, size_t n, const c
         if (ids[i] >= (uint32_t)e->model->n_vocab)
             return vt_fail(err, VT_E_PARAM, "%s: token id %u is outside of the vocabulary of %d", what,
                            ids[i], e->model->n_vocab);
+    return 0;
+}
+
+static int check_pool(const struct eng *e, const struct eng_request *q, struct vt_err *err)
+{
+    uint64_t rows = q->pool == ENG_POOL_ROWS ? q->n_ids : q->pool != ENG_POOL_OFF,
+             bytes = rows * (uint64_t)e->model->n_embd * sizeof(float);
+    if (q->pool > ENG_POOL_LAST)
+        return vt_fail(err, VT_E_CAPABILITY, "pooling %u is not known", (unsigned)q->pool);
+    if (q->pool != ENG_POOL_OFF &&
+        (q->max_new > 0 || q->n_emitted > 0 || q->n_forced > 0 || q->n_grammar > 0))
+        return vt_fail(err, VT_E_PARAM, "a request for vectors has no output");
+    if (bytes > ENG_VECTOR_BYTES)
+        return vt_fail(err, VT_E_LIMIT, "%zu vectors of %d numbers; at most %u MiB are possible", q->n_ids,
+                       e->model->n_embd, ENG_VECTOR_BYTES >> 20);
     return 0;
 }
 
@@ -54,7 +70,7 @@ static int check(const struct eng *e, const struct eng_request *q, struct vt_err
         return vt_fail(err, VT_E_PARAM, "the tenant's name is longer than %d bytes", TENANT_MAX);
     if (check_ids(e, q->ids, q->n_ids, "prompt", err) < 0 ||
         check_ids(e, q->emitted, q->n_emitted, "resume", err) < 0 ||
-        check_ids(e, q->forced, q->n_forced, "forced ids", err) < 0)
+        check_ids(e, q->forced, q->n_forced, "forced ids", err) < 0 || check_pool(e, q, err) < 0)
         return -1;
     return check_ids(e, q->stop_ids, q->n_stop_ids, "stop ids", err);
 }
@@ -106,7 +122,9 @@ static int fill(struct request *r, const struct eng *e, const struct eng_request
     r->max_new = q->max_new;
     r->credit = q->credit;
     r->logprobs = q->logprobs;
-    r->reuse = q->reuse;
+    r->pool = q->pool;
+    r->reuse =
+        q->reuse && (q->pool == ENG_POOL_OFF || q->pool == ENG_POOL_LAST); /* the rows that are pooled */
     r->ignore_eos = s->ignore_eos != 0;
     r->sampling = *s;
     r->sampling.bias_ids = NULL;
@@ -118,6 +136,8 @@ static int fill(struct request *r, const struct eng *e, const struct eng_request
     r->items = malloc(r->n_items * sizeof *r->items);
     r->stop_ids = copy_ids(q->stop_ids, q->n_stop_ids);
     r->n_stop_ids = q->n_stop_ids;
+    if (r->pool == ENG_POOL_MEAN && !(r->sum = calloc((size_t)e->model->n_embd, sizeof *r->sum)))
+        return -1;
     if (!r->items || !r->stop_ids || copy_arrays(r, e, s) < 0)
         return -1;
     memcpy(r->items, q->ids, q->n_ids * sizeof *r->items);

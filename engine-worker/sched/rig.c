@@ -71,6 +71,18 @@ static void on_token(void *arg, uint64_t handle, const struct eng_token *t)
     q->ids[q->n++] = t->id;
 }
 
+static void on_vectors(void *arg, uint64_t handle, uint32_t first, uint32_t n, uint32_t dim, const float *v)
+{
+    struct rig_req *q = open_at(arg, handle);
+    assert_true(q->accepted);
+    assert_int_equal(first, q->n_vectors);
+    q->vectors = realloc(q->vectors, (size_t)(first + n) * dim * sizeof *v);
+    assert_non_null(q->vectors);
+    memcpy(q->vectors + (size_t)first * dim, v, (size_t)n * dim * sizeof *v);
+    q->n_vectors += n;
+    q->dim = dim;
+}
+
 static void on_done(void *arg, uint64_t handle, enum eng_done why, uint64_t emitted,
                     const struct eng_usage *usage, const struct vt_err *err)
 {
@@ -99,6 +111,7 @@ static const struct eng_events events = {.accepted = on_accepted,
                                          .refused = on_refused,
                                          .prefill = on_prefill,
                                          .token = on_token,
+                                         .vectors = on_vectors,
                                          .done = on_done,
                                          .dirty = on_dirty};
 
@@ -129,6 +142,8 @@ void rig_close(struct rig *r)
         if (r->reqs[i].submitted)
             assert_int_equal(r->reqs[i].n_terminal, 1);
     eng_real.free(r->e);
+    for (uint64_t h = 0; h < r->next_handle; h++)
+        free(rig_at(r, h)->vectors);
     free(r->reqs);
 }
 

@@ -17,7 +17,9 @@ struct rig_req {
     float logprobs[RIG_OUT];
     struct eng_top top[RIG_OUT][4];
     uint32_t n;
-    double state; /* as the last token told it */
+    double state;   /* as the last token told it */
+    float *vectors; /* [n_vectors][dim] */
+    uint32_t n_vectors, dim;
     uint32_t n_prefill_events, prefill_done, prefill_total;
     enum eng_done why;
     uint64_t emitted;

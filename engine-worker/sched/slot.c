@@ -11,7 +11,7 @@ void slot_changed(struct slot *s)
 /* ---- choice ---- */
 
 /* An idle slot that holds more than a tenth of the prompt is the one with this conversation; otherwise the least recently
- * used idle slot. */
+ * used idle slot. Vectors leave nothing behind, so they take the conversation of nobody where that is possible. */
 struct slot *slot_choose(const struct eng *e, const struct request *r)
 {
     if (r->want_slot >= 0) {
@@ -26,6 +26,8 @@ struct slot *slot_choose(const struct eng *e, const struct request *r)
             continue;
         if (!oldest || s->used < oldest->used)
             oldest = s;
+        if (r->pool != ENG_POOL_OFF)
+            continue;
         uint32_t lcp = kv_seq_lcp(&s->seq, r->root, r->items, r->n_items);
         if (lcp > longest && lcp > SIMILARITY * r->n_items) {
             longest = lcp;
@@ -151,11 +153,26 @@ void request_finish(struct eng *e, struct request *r, enum eng_done why, const s
     tell_done(e, r, UINT32_MAX, why, err);
 }
 
+/* What was evaluated for vectors is no conversation: nobody goes on behind it, and nothing of it is saved. Pages that no later
+ * request would take make room at once, instead of pushing others' out of the cache. */
+static void clear(struct slot *s, enum eng_pool pool)
+{
+    uint8_t root[KV_NAME];
+    memcpy(root, s->seq.names[0], KV_NAME);
+    if (pool != ENG_POOL_LAST)
+        kv_seq_poison(&s->seq);
+    kv_seq_clear(&s->seq, root);
+    s->used = 0;
+    slot_changed(s);
+}
+
 void slot_finish(struct eng *e, struct slot *s, enum eng_done why, const struct vt_err *err)
 {
     struct request *r = s->req;
     s->req = NULL;
     s->used = ++e->stamp;
+    if (r->pool != ENG_POOL_OFF)
+        clear(s, r->pool);
     s->parked = why == ENG_PARKED;
     s->n_decoded = request_made(r);
     s->n_drafted = r->n_drafted;

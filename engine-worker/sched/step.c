@@ -301,7 +301,7 @@ static bool advance(struct eng *e, struct slot *s, uint32_t n)
         e->counters.prompt_tokens += n;
         e->ev.prefill(e->ev_arg, r->handle, s->seq.n, r->n_items, r->n_reused);
     }
-    if (e->ev.dirty && (s->seq.n / BE_PAGE > pages || (prompt && whole)))
+    if (e->ev.dirty && r->pool == ENG_POOL_OFF && (s->seq.n / BE_PAGE > pages || (prompt && whole)))
         e->ev.dirty(e->ev_arg, s->index, false);
     return whole;
 }
@@ -372,6 +372,10 @@ static int64_t book(struct eng *e)
         for (uint32_t k = first_scored(s); k < end && k + 1 < s->req->n_items; k++) {
             e->scores[n_scores].slot = s;
             e->scores[n_scores++].row = n_rows++;
+        }
+        if (s->req->pool != ENG_POOL_OFF && !vector_take(e, s, &e->runs[i])) {
+            end_not_finite(e, s);
+            continue;
         }
         if (!advance(e, s, items))
             continue;
@@ -447,6 +451,14 @@ static int finish_batch(struct eng *e, struct vt_err *err)
     return n < 0 ? -1 : 0;
 }
 
+static bool any_to_pool(const struct eng *e)
+{
+    for (int i = 0; i < e->n_runs; i++)
+        if (e->run_slots[i]->req->pool != ENG_POOL_OFF)
+            return true;
+    return false;
+}
+
 bool engine_step(struct eng *e)
 {
     e->n_rows = e->n_prefill_rows = e->n_scores = 0;
@@ -460,8 +472,12 @@ bool engine_step(struct eng *e)
     }
     uint64_t start = vt_mono(&e->clock);
     pulse_set(e, e->n_prefill_rows > 0 ? ENG_OP_PREFILL : ENG_OP_DECODE);
-    struct fw_batch b = {
-        .n_rows = e->n_rows, .ids = e->ids, .want = e->want, .runs = e->runs, .n_runs = e->n_runs};
+    struct fw_batch b = {.n_rows = e->n_rows,
+                         .ids = e->ids,
+                         .want = e->want,
+                         .runs = e->runs,
+                         .n_runs = e->n_runs,
+                         .hidden = any_to_pool(e) ? e->hidden : NULL};
     struct vt_err err;
     if (any_to_make(e))
         aside_start(e->aside, make_masks, e);

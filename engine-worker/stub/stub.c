@@ -271,7 +271,8 @@ static int take(struct eng *e, const struct eng_request *q, struct stub_req *r)
         memcpy(r->stop_ids, q->stop_ids, r->n_stop * sizeof *r->stop_ids);
     r->emitted = (uint32_t)q->n_emitted;
     r->logprobs = q->logprobs;
-    r->reuse = q->reuse;
+    r->pool = q->pool;
+    r->reuse = q->reuse && q->pool == ENG_POOL_OFF;
     r->seed = q->sampling.seed;
     if (!q->sampling.has_seed)
         vt_random(&r->seed, sizeof r->seed);
@@ -406,6 +407,23 @@ static bool prefill(struct eng *e)
     return false;
 }
 
+/* A vector of each id is (id, 1, place, ids); whatever is pooled is (sum of the ids, 1, pooling, ids). */
+static void tell_vectors(struct eng *e, const struct stub_req *r)
+{
+    float all = 0, v[STUB_DIM] = {0, 1, (float)r->pool, (float)r->n_ids};
+    for (uint32_t i = 0; i < r->n_ids; i++) {
+        all += (float)r->ids[i];
+        v[0] = (float)r->ids[i];
+        v[2] = (float)i;
+        if (r->pool == ENG_POOL_ROWS)
+            e->ev.vectors(e->arg, r->handle, i, 1, STUB_DIM, v);
+    }
+    v[0] = all;
+    v[2] = (float)r->pool;
+    if (r->pool != ENG_POOL_ROWS)
+        e->ev.vectors(e->arg, r->handle, 0, 1, STUB_DIM, v);
+}
+
 static void tell_token(struct eng *e, const struct stub_req *r, uint32_t id)
 {
     struct eng_top top[64];
@@ -429,6 +447,8 @@ static void decode_one(struct eng *e, struct stub_slot *s)
         end_slot(e, s, ENG_ERROR, &err);
         return;
     }
+    if (r->pool != ENG_POOL_OFF)
+        tell_vectors(e, r);
     if (r->emitted >= r->max_new || s->n >= e->facts.window) {
         end_slot(e, s, ENG_LENGTH, NULL);
         return;

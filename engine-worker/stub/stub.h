@@ -10,6 +10,7 @@
 
 #define STUB_QUEUE 64
 #define STUB_CACHE 8
+#define STUB_DIM   4 /* numbers of a vector */
 
 struct stub_opts {
     uint32_t load_ms, ticks;     /* load=MS, ticks=N */
@@ -50,6 +51,7 @@ struct stub_req {
     uint32_t stop_ids[64];
     uint32_t n_stop;
     uint8_t logprobs;
+    enum eng_pool pool;
     bool reuse, crash;
     uint64_t queued_at, placed_at, decode_at;
 };

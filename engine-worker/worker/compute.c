@@ -42,6 +42,7 @@ void compute_push(struct compute *c, const struct event *ev)
         pthread_mutex_unlock(&c->lock);
         free(ev->err);
         free(ev->top);
+        free(ev->vec);
         return;
     }
     o->ev[o->n++] = *ev;
@@ -101,6 +102,16 @@ static void on_token(void *arg, uint64_t handle, const struct eng_token *t)
     compute_push(arg, &ev);
 }
 
+static void on_vectors(void *arg, uint64_t handle, uint32_t first, uint32_t n, uint32_t dim, const float *v)
+{
+    size_t bytes = (size_t)n * dim * sizeof *v;
+    struct event ev = {
+        .type = EV_VECTORS, .handle = handle, .n = n, .a = first, .b = dim, .vec = malloc(bytes)};
+    if (ev.vec != NULL)
+        memcpy(ev.vec, v, bytes);
+    compute_push(arg, &ev);
+}
+
 static void on_done(void *arg, uint64_t handle, enum eng_done why, uint64_t emitted,
                     const struct eng_usage *usage, const struct vt_err *err)
 {
@@ -137,6 +148,7 @@ static const struct eng_events events = {.accepted = on_accepted,
                                          .refused = on_refused,
                                          .prefill = on_prefill,
                                          .token = on_token,
+                                         .vectors = on_vectors,
                                          .done = on_done,
                                          .dirty = on_dirty};
 
@@ -356,6 +368,7 @@ static void drop_events(struct compute *c)
             c->o.ops->import_free(e, ev->ptr);
         free(ev->err);
         free(ev->top);
+        free(ev->vec);
     }
     c->out.n = 0;
 }

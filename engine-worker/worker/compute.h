@@ -56,6 +56,7 @@ enum ev_type {
     EV_WANTS, /* n: tokens that are here; CMD_SUBMIT has to come again */
     EV_PREFILL,
     EV_TOKEN,
+    EV_VECTORS, /* vec: n of them from `a` on, b numbers each */
     EV_DONE,
     EV_DIRTY,
     EV_SELFTEST, /* err or NULL */
@@ -83,6 +84,7 @@ struct event {
     void *ptr;
     struct vt_err *err;  /* owned by the taker */
     struct eng_top *top; /* owned by the taker */
+    float *vec;          /* owned by the taker */
     struct eng_usage usage;
 };
 

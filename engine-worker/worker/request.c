@@ -2,6 +2,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 void request_release(struct request *r)
 {
@@ -9,6 +10,7 @@ void request_release(struct request *r)
     free(r->ids);
     free(r->logprob);
     free(r->top);
+    free(r->vec);
     free(r->error);
     free(r);
 }
@@ -48,8 +50,29 @@ bool request_add_id(struct request *r, uint32_t id, float logprob, const struct 
     return true;
 }
 
+bool request_add_vectors(struct request *r, uint32_t first, const float *v, uint32_t n, uint32_t dim)
+{
+    if (v == NULL || first != r->n_vec || (r->n_vec > 0 && dim != r->dim))
+        return false;
+    float *grown = realloc(r->vec, ((size_t)first + n) * dim * sizeof *grown);
+    if (grown == NULL)
+        return false;
+    memcpy(grown + (size_t)first * dim, v, (size_t)n * dim * sizeof *grown);
+    r->vec = grown;
+    r->dim = dim;
+    r->n_vec += n;
+    return true;
+}
+
+bool request_whole(const struct request *r)
+{
+    return (r->ids != NULL || r->n == 0) && (r->vec != NULL || r->n_vec == 0);
+}
+
 void request_forget_output(struct request *r)
 {
+    free(r->vec);
+    r->vec = NULL;
     free(r->ids);
     free(r->logprob);
     free(r->top);

@@ -31,6 +31,8 @@ struct request {
     struct eng_top *top; /* n_top for each position */
     uint8_t n_top;
     uint32_t n, cap, resumed, sent;
+    float *vec; /* [n_vec][dim] of one that pools */
+    uint32_t n_vec, vec_sent, dim;
     double sampler_state; /* after the last id; NAN: it has none */
 
     /* pending: submitted, and the core has not said that it has it. fetching: the core gave it back, and it waits for the
@@ -49,6 +51,10 @@ struct request {
 void request_release(struct request *r);
 /* One id more; false when memory is out. top: n_top alternatives; the rest up to r->n_top is NAN. */
 bool request_add_id(struct request *r, uint32_t id, float logprob, const struct eng_top *top, unsigned n_top);
+/* n vectors more, from the one with number `first` on; false when memory is out or some are missing. */
+bool request_add_vectors(struct request *r, uint32_t first, const float *v, uint32_t n, uint32_t dim);
+/* Its output is there, as far as it has any. */
+bool request_whole(const struct request *r);
 /* Gives the output's memory back; what was sent stays counted. */
 void request_forget_output(struct request *r);
 

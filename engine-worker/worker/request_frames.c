@@ -7,6 +7,7 @@
 #include <string.h>
 
 #define IDS_PER_FRAME 1024
+#define VECTOR_BYTES  (1u << 20) /* of a frame, unless one vector is longer */
 #define STEP_ROWS     256
 #define STEP_IDS      64 /* more go out in a frame of their own */
 
@@ -43,9 +44,8 @@ static int check_ids(const uint32_t *ids, size_t n, uint32_t n_vocab, const char
 static int check_asked(const struct vt_frame *f, struct vt_err *err)
 {
     size_t n;
-    if (vt_frame_u64(f, VT_SUBMIT_OP, 0) != 0)
-        return vt_fail(err, VT_E_CAPABILITY,
-                       "this model generates text; embeddings and scores are not offered");
+    if (vt_frame_u64(f, VT_SUBMIT_OP, 0) > 1)
+        return vt_fail(err, VT_E_CAPABILITY, "this engine generates text and gives vectors, nothing else");
     if (vt_frame_array(f, VT_SUBMIT_MEDIA) != NULL && vt_frame_array(f, VT_SUBMIT_MEDIA)->size > 0)
         return vt_fail(err, VT_E_CAPABILITY, "this model takes text only");
     vt_frame_bin(f, VT_SUBMIT_GRAMMAR, &n);
@@ -111,6 +111,12 @@ int request_read(struct request *r, const struct vt_frame *f, uint32_t n_vocab, 
     uint64_t logprobs = vt_frame_u64(f, VT_SUBMIT_LOGPROBS, 0);
     q->logprobs = logprobs < UINT8_MAX ? (uint8_t)logprobs : UINT8_MAX;
     q->reuse = vt_frame_u64(f, VT_SUBMIT_REUSE, 1) != 0;
+    if (vt_frame_u64(f, VT_SUBMIT_OP, 0) == 1) {
+        uint64_t pool = vt_frame_u64(f, VT_SUBMIT_POOL, ENG_POOL_MEAN);
+        if (pool < ENG_POOL_ROWS || pool > ENG_POOL_LAST)
+            return vt_fail(err, VT_E_CAPABILITY, "pooling %llu is not known", (unsigned long long)pool);
+        q->pool = (enum eng_pool)pool;
+    }
     if (check_ids(q->ids, q->n_ids, n_vocab, "prompt", err) < 0 ||
         check_ids(q->emitted, q->n_emitted, n_vocab, "resume", err) < 0 ||
         check_ids(q->forced, q->n_forced, n_vocab, "forced ids", err) < 0 ||
@@ -123,8 +129,8 @@ int request_read(struct request *r, const struct vt_frame *f, uint32_t n_vocab, 
 
 bool request_owes(const struct request *r)
 {
-    return r->linked &&
-           (r->owes_accepted || (r->told_accepted && (r->owes_prefill || r->sent < r->n || r->owes_done)));
+    return r->linked && (r->owes_accepted || (r->told_accepted && (r->owes_prefill || r->sent < r->n ||
+                                                                   r->vec_sent < r->n_vec || r->owes_done)));
 }
 
 bool request_may_wait(const struct request *r)
@@ -191,6 +197,22 @@ static int send_tokens(struct request *r, struct vt_link *l, struct vt_err *err)
     if (vt_link_send(l, err) < 0)
         return -1;
     r->sent += n;
+    return 0;
+}
+
+static int send_vectors(struct request *r, struct vt_link *l, struct vt_err *err)
+{
+    uint32_t most = VECTOR_BYTES / (r->dim * (uint32_t)sizeof *r->vec), n = r->n_vec - r->vec_sent;
+    if (n > most)
+        n = most > 0 ? most : 1;
+    struct vt_enc *e = vt_link_begin(l, VT_F_VECTOR, r->gid);
+    vt_enc_u64(e, VT_VECTOR_INDEX, r->vec_sent);
+    vt_enc_u64(e, VT_VECTOR_DIM, r->dim);
+    vt_enc_bin(e, VT_VECTOR_VALUES, r->vec + (size_t)r->vec_sent * r->dim,
+               (size_t)n * r->dim * sizeof *r->vec);
+    if (vt_link_send(l, err) < 0)
+        return -1;
+    r->vec_sent += n;
     return 0;
 }
 
@@ -284,6 +306,9 @@ int request_send(struct request *r, struct vt_link *l, bool twice, struct vt_err
             r->sent = to;
         }
     }
+    while (r->told_accepted && r->vec_sent < r->n_vec)
+        if (send_vectors(r, l, err) < 0)
+            return -1;
     if (!r->told_accepted || !r->owes_done)
         return 0;
     if (r->reason == ENG_PARKED && send_parked(r, l, err) < 0)

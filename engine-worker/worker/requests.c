@@ -207,6 +207,7 @@ static void unpark(struct requests *rs, struct request *r)
     uint64_t handle = ++rs->serial * TABLE + r->handle % TABLE;
     r->handle = handle; /* late events of the run before mean nobody now */
     r->attach = false;
+    r->n_vec = r->vec_sent = 0; /* they come again */
     q->emitted = r->ids;
     q->n_emitted = r->n;
     q->state = r->sampler_state;
@@ -229,6 +230,14 @@ static void take_token(struct requests *rs, struct request *r, const struct even
         return;
     }
     if (ev->pos < r->n)
+        return;
+    r->park = true;
+    requests_cancel(rs, r);
+}
+
+static void take_vectors(struct requests *rs, struct request *r, const struct event *ev)
+{
+    if (request_add_vectors(r, ev->a, ev->vec, ev->n, ev->b))
         return;
     r->park = true;
     requests_cancel(rs, r);
@@ -305,14 +314,17 @@ void requests_event(struct requests *rs, struct event *ev)
             r->owes_prefill = true;
             break;
         case EV_TOKEN: take_token(rs, r, ev); break;
+        case EV_VECTORS: take_vectors(rs, r, ev); break;
         case EV_DONE: take_done(rs, r, ev); break;
         default: break;
         }
     }
     free(ev->err);
     free(ev->top);
+    free(ev->vec);
     ev->err = NULL;
     ev->top = NULL;
+    ev->vec = NULL;
 }
 
 /* ---- frames ---- */
@@ -324,6 +336,7 @@ static void attach(struct requests *rs, struct request *r, uint64_t gid, uint64_
     r->linked = true;
     r->gateway = vt_link_peer(rs->link);
     r->sent = (uint32_t)next;
+    r->vec_sent = 0;
     r->owes_done = r->state == R_ENDED;
     if (r->state == R_PARKED)
         unpark(rs, r);
@@ -359,7 +372,7 @@ static int repeated(struct requests *rs, const struct vt_frame *f, const uint8_t
         return 0;
     }
     vt_map_bin(vt_frame_map(f, VT_SUBMIT_RESUME), VT_RESUME_EMITTED, &emitted);
-    if (emitted / 4 > r->n || (r->state == R_ENDED && r->ids == NULL && r->n > 0)) {
+    if (emitted / 4 > r->n || (r->state == R_ENDED && !request_whole(r))) {
         vt_fail(&why, VT_E_PARAM, "this request ran already and its output is no longer kept");
         request_send_refused(rs->link, f->id, &why, 0);
         return 1;
@@ -435,7 +448,7 @@ static int take_attach(struct requests *rs, const struct vt_frame *f, struct vt_
     if (rid == NULL)
         return vt_fail(err, VT_E_BAD_FRAME, "ATTACH with a request id that is not 16 bytes");
     struct request *r = by_rid(rs, rid);
-    bool whole = r != NULL && next <= r->n && (r->ids != NULL || r->n == 0);
+    bool whole = r != NULL && next <= r->n && request_whole(r);
     request_send_attached(rs->link, f->id, whole, next, whole && r->state == R_ENDED);
     if (whole)
         attach(rs, r, f->id, next);
@@ -600,7 +613,8 @@ void requests_tick(struct requests *rs)
             tick_running(rs, r, now, others_wait);
         else if (r->state == R_PARKED && now - r->parked_at > rs->o.orphan_us)
             drop(rs, r);
-        else if (r->state == R_ENDED && r->ids != NULL && now - r->ended_at > KEEP_IDS_US && !request_owes(r))
+        else if (r->state == R_ENDED && (r->ids != NULL || r->vec != NULL) &&
+                 now - r->ended_at > KEEP_IDS_US && !request_owes(r))
             request_forget_output(r);
     }
     forget_oldest(rs);

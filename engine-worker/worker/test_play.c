@@ -59,6 +59,8 @@ void rig_submit(struct rig *r, const struct ask *a)
         vt_enc_put_u64(e, VT_RESUME_SEED);
         vt_enc_put_u64(e, a->seed);
     }
+    if (a->pool > 0)
+        vt_enc_u64(e, VT_SUBMIT_POOL, a->pool);
     peer_send(&r->gw);
     free(ids);
 }

@@ -141,7 +141,7 @@ struct ask {
     int slot;
     const char *tenant;
     uint8_t rid; /* fills the request id; 0: made from id */
-    unsigned op;
+    unsigned op, pool;
 };
 
 /* --set arguments of two small slots with short times. */

@@ -127,7 +127,7 @@ static void test_refusals(void **state)
     rig_up(&rig, "rate=0", false);
     rig_submit(&rig, &(struct ask){.id = 1, .n_prompt = 3000, .first = 1, .max_new = 5, .slot = -1});
     rig_refused(&rig, 1, VT_E_WINDOW);
-    rig_submit(&rig, &(struct ask){.id = 2, .n_prompt = 5, .max_new = 5, .slot = -1, .op = 1});
+    rig_submit(&rig, &(struct ask){.id = 2, .n_prompt = 5, .max_new = 5, .slot = -1, .op = 2});
     rig_refused(&rig, 2, VT_E_CAPABILITY);
     rig_submit(&rig, &(struct ask){.id = 3, .n_prompt = 5, .max_new = 5, .slot = -1, .tenant = "../x"});
     rig_refused(&rig, 3, VT_E_PARAM);
@@ -340,6 +340,63 @@ static void test_link_lost_and_attached(void **state)
     rig_done(&rig, 12, 2, 5);
 }
 
+/* Takes n vectors of that request; each has the id or the sum of ids that it was made of in front. */
+static void take_vectors(uint64_t id, uint32_t n, float first, float step)
+{
+    for (uint32_t had = 0; had < n;) {
+        struct got *g = rig_wait(&rig, &rig.gw, VT_F_VECTOR, id, 5000);
+        size_t bytes;
+        assert_non_null(g);
+        const uint8_t *values = vt_frame_bin(&g->f, VT_VECTOR_VALUES, &bytes);
+        assert_int_equal(vt_frame_u64(&g->f, VT_VECTOR_INDEX, 99), had);
+        assert_int_equal(vt_frame_u64(&g->f, VT_VECTOR_DIM, 0), 4);
+        for (uint32_t i = 0; i < bytes / 16; i++) {
+            float v[4];
+            memcpy(v, values + 16 * i, sizeof v);
+            assert_true(v[0] == first + step * (float)(had + i) && v[1] == 1);
+        }
+        had += (uint32_t)(bytes / 16);
+        assert_true(had <= n);
+        got_free(g);
+    }
+}
+
+static void test_vectors(void **state)
+{
+    (void)state;
+    rig_up(&rig, "rate=2000", false);
+    struct ask mean = {.id = 1, .n_prompt = 100, .first = 5, .slot = -1, .op = 1, .pool = 2, .rid = 0x71},
+               rows = {.id = 2, .n_prompt = 300, .first = 5, .slot = -1, .op = 1, .pool = 1, .rid = 0x72};
+    rig_submit(&rig, &mean);
+    rig_submit(&rig, &rows);
+    rig_accepted(&rig, 1, 0);
+    rig_accepted(&rig, 2, 0);
+    take_vectors(1, 1, 100 * 5 + 99 * 50, 0);
+    rig_done(&rig, 1, 2, 0);
+    take_vectors(2, 300, 5, 1);
+    rig_done(&rig, 2, 2, 0);
+    /* a repeated question and a new link get them again, and nothing runs twice */
+    mean.id = 3;
+    rig_submit(&rig, &mean);
+    rig_accepted(&rig, 3, 1);
+    take_vectors(3, 1, 100 * 5 + 99 * 50, 0);
+    rig_done(&rig, 3, 2, 0);
+    rig_close_gateway(&rig);
+    rig_turn(&rig, 200);
+    rig_open_gateway(&rig);
+    attach(12, 0x72, 0, true);
+    take_vectors(12, 300, 5, 1);
+    rig_done(&rig, 12, 2, 0);
+    static const struct ask wrong[] = {
+        {.id = 20, .n_prompt = 5, .slot = -1, .op = 1, .pool = 9},
+        {.id = 21, .n_prompt = 3000, .slot = -1, .op = 1, .pool = 2},
+    };
+    rig_submit(&rig, &wrong[0]);
+    rig_refused(&rig, 20, VT_E_CAPABILITY);
+    rig_submit(&rig, &wrong[1]);
+    rig_refused(&rig, 21, VT_E_WINDOW);
+}
+
 static void test_orphans_are_let_go(void **state)
 {
     (void)state;
@@ -532,6 +589,7 @@ int main(int argc, char **argv)
         cmocka_unit_test_teardown(test_credit, down),
         cmocka_unit_test_teardown(test_credit_stall_parks, down),
         cmocka_unit_test_teardown(test_link_lost_and_attached, down),
+        cmocka_unit_test_teardown(test_vectors, down),
         cmocka_unit_test_teardown(test_orphans_are_let_go, down),
         cmocka_unit_test_teardown(test_gateway_that_does_not_read, down),
         cmocka_unit_test_teardown(test_protocol_error_ends_the_link, down),

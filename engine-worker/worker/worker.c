@@ -219,6 +219,7 @@ static void take_event(struct worker *w, struct event *ev)
     case EV_WANTS:
     case EV_PREFILL:
     case EV_TOKEN:
+    case EV_VECTORS:
     case EV_DONE:
         if (ev->handle < COMPUTE_FILLS) {
             requests_event(w->requests, ev);
