@@ -63,6 +63,7 @@ static void read_facts(struct model *m, const struct gguf_file *g)
         snprintf(m->ftype, sizeof m->ftype, "%s", ftypes[ft]);
     m->n_ctx_train = number_of(g, m->arch, "context_length");
     m->n_embd = number_of(g, m->arch, "embedding_length");
+    m->pooling = number_of(g, m->arch, "pooling_type");
     m->bytes = gguf_total_bytes(g);
     for (uint64_t i = 0; i < gguf_n_tensors(g); i++) {
         const struct gguf_tensor *t = gguf_tensor_at(g, i);

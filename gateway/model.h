@@ -13,6 +13,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+enum { MODEL_POOLING_NONE, MODEL_POOLING_MEAN, MODEL_POOLING_CLS, MODEL_POOLING_LAST, MODEL_POOLING_RANK };
+
 struct model {
     char alias[128]; /* what clients call it */
     char path[4096];
@@ -30,6 +32,7 @@ struct model {
         unsigned n;
     } think_ids, call_ids; /* control tokens that stand for marks of these */
     uint64_t n_ctx_train, n_embd, n_params, bytes;
+    uint64_t pooling;     /* as the file says it; MODEL_POOLING_NONE where it says nothing */
     char file[GGUF_KEY];  /* which file it was */
     int64_t created;      /* wall seconds of the start */
     size_t longest_token; /* bytes */

@@ -124,6 +124,30 @@ static void accepted(struct boss *b, struct boss_request *q)
     send_data(b);
 }
 
+static void done(struct boss *b, struct boss_request *q, unsigned reason);
+
+/* (id, place, 4) of each id, or (sum of the ids, pooling, 4); twice, as after a resume. */
+static void vectors(struct boss *b, struct boss_request *q)
+{
+    size_t n = q->pool == 1 ? q->n_prompt : 1;
+    float v[64][3] = {0};
+    assert_true(n <= 64);
+    for (size_t i = 0; i < q->n_prompt; i++)
+        v[q->pool == 1 ? i : 0][0] += (float)q->prompt[i];
+    for (size_t i = 0; i < n; i++) {
+        v[i][1] = q->pool == 1 ? (float)i : (float)q->pool;
+        v[i][2] = 4;
+    }
+    for (int twice = 0; n > b->lack && twice < 2; twice++) {
+        vt_enc_begin(&b->enc, VT_F_VECTOR, q->id, b->link);
+        vt_enc_u64(&b->enc, VT_VECTOR_INDEX, 0);
+        vt_enc_u64(&b->enc, VT_VECTOR_DIM, 3);
+        vt_enc_bin(&b->enc, VT_VECTOR_VALUES, v, (n - b->lack) * sizeof v[0]);
+        send_data(b);
+    }
+    done(b, q, 2);
+}
+
 static void on_submit(struct boss *b, const struct vt_frame *f)
 {
     struct boss_request *q = NULL;
@@ -168,8 +192,11 @@ static void on_submit(struct boss *b, const struct vt_frame *f)
         }
     }
     q->credit = q->sent + vt_frame_u64(f, VT_SUBMIT_CREDIT, 256);
+    q->pool = vt_frame_u64(f, VT_SUBMIT_OP, 0) == 1 ? vt_frame_u64(f, VT_SUBMIT_POOL, 0) : 0;
     if (!b->mute)
         accepted(b, q);
+    if (!b->mute && q->pool > 0 && !b->keep)
+        vectors(b, q);
 }
 
 const char *boss_prompt(const struct boss *b, char *out, size_t size)
@@ -312,7 +339,7 @@ static void generate(struct boss *b)
     for (int i = 0; i < BOSS_REQUESTS; i++) {
         struct boss_request *q = &b->req[i];
         uint64_t all = strlen(b->answer), stop = q->max_new < all ? q->max_new : all;
-        if (!q->used)
+        if (!q->used || q->pool > 0)
             continue;
         for (int burst = 0; burst < 16 && q->sent < stop && q->sent < b->stop_at && q->sent < q->credit;
              burst++) {

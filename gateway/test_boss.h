@@ -26,6 +26,7 @@ struct boss_request {
     uint64_t attempt, seed, max_new, logprobs;
     uint64_t sent, credit; /* absolute */
     double temperature;
+    uint64_t pool;
 };
 
 struct boss {
@@ -44,6 +45,8 @@ struct boss {
     uint64_t skip;      /* repeats this many ids in front of each TOKENS frame */
     bool step;          /* tokens of all requests in STEP frames, one id each */
     bool mute;          /* accepts nothing */
+    bool keep;          /* has no vectors yet */
+    unsigned lack;      /* sends that many vectors less than it should */
     bool stopping;      /* its vitriold ends: said with the next routes */
     uint32_t depth;     /* certified, of the routes */
     int refuse;         /* answers SUBMIT with this code */

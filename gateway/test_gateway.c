@@ -249,7 +249,8 @@ static void test_bad_requests(void **state)
         {"POST", "/slots/0?action=melt", "{}", 400, "Invalid action"},
         {"POST", "/slots/0?action=save", "{\"filename\":\"../x\"}", 400, "Invalid filename"},
         {"POST", "/slots/0?action=save", "{}", 400, "filename"},
-        {"POST", "/v1/embeddings", "{}", 501, "not_supported_error"},
+        {"POST", "/v1/embeddings", "{}", 400, "Field 'input'"},
+        {"POST", "/v1/rerank", "{}", 501, "rank head"},
     };
     struct boss b;
     struct reply r = {0};

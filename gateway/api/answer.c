@@ -428,7 +428,8 @@ static void on_done(void *arg, enum job_why why, const struct api_err *e)
         answer_end(a);
 }
 
-static const struct job_ops job_ops = {on_accepted, on_progress, on_tokens, on_done};
+static const struct job_ops job_ops = {
+    .accepted = on_accepted, .progress = on_progress, .tokens = on_tokens, .done = on_done};
 
 static void on_drained(void *arg)
 {

@@ -25,6 +25,9 @@ void api_infill(struct gateway *gw, struct http_req *r);
 void api_tokenize(struct gateway *gw, struct http_req *r);
 void api_detokenize(struct gateway *gw, struct http_req *r);
 void api_apply_template(struct gateway *gw, struct http_req *r);
+void api_embedding(struct gateway *gw, struct http_req *r);  /* native */
+void api_embeddings(struct gateway *gw, struct http_req *r); /* OpenAI */
+void api_rerank(struct gateway *gw, struct http_req *r);
 void api_lora(struct gateway *gw, struct http_req *r);
 void api_unsupported(struct gateway *gw, struct http_req *r);
 

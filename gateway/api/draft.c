@@ -3,8 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_PROMPTS = 256 };
-
 static int tokenize(void *arg, const char *text, size_t n, uint32_t **ids, size_t *n_ids)
 {
     const struct model *m = arg;
@@ -160,15 +158,15 @@ static bool is_list_of_prompts(const json_t *v)
     return strings && json_array_size(v) > 0;
 }
 
-int draft_prompts(struct draft *d, const char *param, bool want_text, struct api_err *e)
+int draft_prompts(struct draft *d, const char *param, bool want_text, unsigned most, struct api_err *e)
 {
     const json_t *prompt = field(d->body, param);
     bool many = is_list_of_prompts(prompt);
     size_t count = many ? json_array_size(prompt) : 1;
     if (!prompt)
         return api_fail(e, 400, param, "Field '%s': is required", param);
-    if (count > MAX_PROMPTS)
-        return api_fail(e, 400, param, "Field '%s': at most %d prompts in one request", param, MAX_PROMPTS);
+    if (count > most)
+        return api_fail(e, 400, param, "Field '%s': at most %u prompts in one request", param, most);
     d->prompts = calloc(count, sizeof *d->prompts);
     if (!d->prompts)
         return api_fail(e, 500, NULL, "out of memory");

@@ -30,8 +30,9 @@ int draft_converted(struct draft *d, json_t *(*convert)(const json_t *body, stru
 int draft_params(struct draft *d, struct api_err *e);
 /* A text that cannot fit even if every token were the longest one is refused; without looking at it when it is long. */
 int draft_too_long(const struct draft *d, size_t n, const char *param, struct api_err *e);
-/* `prompt` in any of its forms to one or several prompts. want_text: keep the text of each. */
-int draft_prompts(struct draft *d, const char *param, bool want_text, struct api_err *e);
+enum { DRAFT_PROMPTS = 256 /* of one request that generates */ };
+/* `prompt` in any of its forms to one or several prompts, `most` at most. want_text: keep the text of each. */
+int draft_prompts(struct draft *d, const char *param, bool want_text, unsigned most, struct api_err *e);
 void draft_fini(struct draft *d);
 
 /* Text of ids, control tokens included, invalid bytes replaced. */

@@ -225,6 +225,17 @@ void api_lora(struct gateway *gw, struct http_req *r)
     api_reply_json(r, 200, json_array());
 }
 
+void api_rerank(struct gateway *gw, struct http_req *r)
+{
+    struct api_err e;
+    api_fail(&e, 501, NULL,
+             "%s needs a reranker, a model with a rank head (pooling_type 4 and a tensor cls.output); files "
+             "with one are "
+             "not read by this build, and %s has none",
+             http_path(r), gw->model.alias);
+    api_error_reply(r, &e);
+}
+
 void api_unsupported(struct gateway *gw, struct http_req *r)
 {
     struct api_err e;

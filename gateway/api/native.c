@@ -159,7 +159,7 @@ static int draft_with(struct draft *d, int (*prompts)(struct draft *d, struct ap
 
 static int whole_prompts(struct draft *d, struct api_err *e)
 {
-    return draft_prompts(d, "prompt", true, e);
+    return draft_prompts(d, "prompt", true, DRAFT_PROMPTS, e);
 }
 
 static int gap(struct draft *d, struct api_err *e)

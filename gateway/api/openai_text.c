@@ -189,7 +189,7 @@ static int prompts(struct draft *d, struct api_err *e)
     if (suffix && !json_is_string(suffix))
         return api_fail(e, 400, "suffix", "Field 'suffix': must be a string");
     if (json_string_length(suffix) == 0)
-        return draft_prompts(d, "prompt", d->o.echo, e);
+        return draft_prompts(d, "prompt", d->o.echo, DRAFT_PROMPTS, e);
     if (!json_is_string(prompt) || d->o.echo)
         return api_fail(e, 400, "suffix", "Field 'suffix': needs one prompt, a string, and no echo");
     if (!infill_possible(d->model))

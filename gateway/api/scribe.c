@@ -15,6 +15,7 @@ struct sheet {
     struct gateway *gw;
     struct http_req *http; /* NULL: the client has gone */
     const struct surface *surface;
+    scribe_start start; /* instead of a surface */
     draft_fn fn;
     char *body;
     size_t n;
@@ -75,6 +76,8 @@ static void hand_over(struct sheet *s)
     } else if (s->reply) {
         api_reply_text(s->http, s->reply);
         s->reply = NULL;
+    } else if (s->start) {
+        s->start(s->gw, s->http, &s->d);
     } else {
         answer_start(s->gw, s->http, s->surface, &s->d.p, &s->d.o, s->d.prompts, s->d.n_prompts);
         free(s->d.prompts); /* the rest belongs to the answer now */
@@ -193,7 +196,8 @@ static void on_gone(void *arg)
     s->http = NULL; /* read by the loop alone */
 }
 
-void scribe_take(struct gateway *gw, struct http_req *r, draft_fn fn, const struct surface *surface)
+static void take(struct gateway *gw, struct http_req *r, draft_fn fn, const struct surface *surface,
+                 scribe_start start)
 {
     struct sheet *s = calloc(1, sizeof *s);
     if (!s) {
@@ -203,6 +207,7 @@ void scribe_take(struct gateway *gw, struct http_req *r, draft_fn fn, const stru
     s->gw = gw;
     s->http = r;
     s->surface = surface;
+    s->start = start;
     s->fn = fn;
     s->body = http_take_body(r, &s->n);
     s->d.model = &gw->model;
@@ -222,4 +227,14 @@ void scribe_take(struct gateway *gw, struct http_req *r, draft_fn fn, const stru
     sc->todo_end = &s->next;
     pthread_cond_signal(&sc->more);
     pthread_mutex_unlock(&sc->lock);
+}
+
+void scribe_take(struct gateway *gw, struct http_req *r, draft_fn fn, const struct surface *surface)
+{
+    take(gw, r, fn, surface, NULL);
+}
+
+void scribe_take_for(struct gateway *gw, struct http_req *r, draft_fn fn, scribe_start start)
+{
+    take(gw, r, fn, NULL, start);
 }

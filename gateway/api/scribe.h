@@ -13,4 +13,8 @@ void scribe_free(struct scribe *s); /* waits for the draft in work */
  * of surface. */
 void scribe_take(struct gateway *gw, struct http_req *r, draft_fn fn, const struct surface *surface);
 
+/* The same for what is no generation: start takes the draft's prompts and extra, or what else it needs of it. */
+typedef void (*scribe_start)(struct gateway *gw, struct http_req *r, struct draft *d);
+void scribe_take_for(struct gateway *gw, struct http_req *r, draft_fn fn, scribe_start start);
+
 #endif

@@ -87,6 +87,23 @@ static void on_tokens(struct router *r, struct job *j, const struct job_tokens *
     j->ops->tokens(j->arg, from);
 }
 
+static void on_vector(struct router *r, struct job *j, const struct vt_frame *f)
+{
+    size_t bytes = 0;
+    const uint64_t dim = vt_frame_u64(f, VT_VECTOR_DIM, 0);
+    const uint8_t *values = vt_frame_bin(f, VT_VECTOR_VALUES, &bytes);
+    if (j->state != JOB_RUNNING)
+        return;
+    j->last_us = vt_mono(&r->clock);
+    if (j->pool > 0 && values && dim > 0 && bytes > 0 && bytes / 4 % dim == 0 && bytes % 4 == 0 &&
+        j->ops->vectors(j->arg, vt_frame_u64(f, VT_VECTOR_INDEX, 0), bytes / 4 / dim, dim, values) == 0)
+        return;
+    struct api_err e;
+    api_fail(&e, 500, NULL, "the engine sent vectors that do not make sense, or memory is out");
+    router_send_cancel(r, j->link, j->handle, 3);
+    job_fail(j, &e);
+}
+
 /* The engine let go of it and may live on: then it takes it back at once, or says until when it does not. */
 static void on_parked(struct router *r, struct job *j)
 {
@@ -202,6 +219,7 @@ void router_frame(struct router *r, struct vt_link *l, const struct vt_frame *f)
         job_tokens_of(&t, f);
         on_tokens(r, j, &t);
         break;
+    case VT_F_VECTOR: on_vector(r, j, f); break;
     case VT_F_DONE: on_done(r, j, f); break;
     case VT_F_ATTACHED: on_attached(r, j, f); break;
     case VT_F_PREFILL:

@@ -24,6 +24,8 @@ struct job_ops {
     void (*accepted)(void *arg);                                /* once: an engine has taken it */
     void (*progress)(void *arg, uint32_t done, uint32_t total); /* prompt evaluation */
     void (*tokens)(void *arg, size_t from); /* the transcript has grown, from is the first new id */
+    /* Of a job that pools: vectors `first` and following, f32le, dim numbers each. -1: they make no sense. They may come again. */
+    int (*vectors)(void *arg, uint64_t first, size_t n, size_t dim, const uint8_t *values);
     void (*done)(void *arg, enum job_why why,
                  const struct api_err *err); /* once; the job may be freed in it */
 };
@@ -46,6 +48,7 @@ struct job {
     struct vt_sampling sampling; /* its arrays are borrowed for the job's life */
     uint32_t max_new;            /* behind the prompt */
     int32_t slot;                /* -1: any */
+    unsigned pool;               /* as in SUBMIT: vectors are wanted, no ids; 0: ids */
     bool reuse;
     const uint8_t *grammar; /* borrowed for the job's life; NULL: none */
     size_t n_grammar;

@@ -33,7 +33,7 @@ int job_send_submit(const struct job *j, struct vt_link *l, struct vt_err *err)
     struct vt_enc *e = vt_link_begin(l, VT_F_SUBMIT, j->handle);
     size_t n_items = j->tr.n_prompt - j->tr.n_forced;
     vt_enc_bin(e, VT_SUBMIT_RID, j->rid, sizeof j->rid);
-    vt_enc_u64(e, VT_SUBMIT_OP, 0);
+    vt_enc_u64(e, VT_SUBMIT_OP, j->pool > 0);
     vt_enc_str(e, VT_SUBMIT_TENANT, tenant);
     vt_enc_i64(e, VT_SUBMIT_SLOT, j->slot);
     vt_enc_bin(e, VT_SUBMIT_ITEMS, j->tr.prompt, n_items * sizeof *j->tr.prompt);
@@ -50,6 +50,8 @@ int job_send_submit(const struct job *j, struct vt_link *l, struct vt_err *err)
         put_resume(e, j);
     if (j->tr.n_forced > 0)
         vt_enc_bin(e, VT_SUBMIT_FORCED, j->tr.prompt + n_items, j->tr.n_forced * sizeof *j->tr.prompt);
+    if (j->pool > 0)
+        vt_enc_u64(e, VT_SUBMIT_POOL, j->pool);
     return vt_link_send(l, err);
 }
 

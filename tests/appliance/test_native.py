@@ -230,8 +230,8 @@ def test_api_keys(make, tmp_path):
         assert get(a.port, private).status == 401
 
 
-def test_embeddings_are_not_supported(app):
-    r = post(app.port, '/v1/embeddings', {'input': 'x'})
+def test_reranking_is_not_supported(app):
+    r = post(app.port, '/v1/rerank', {'query': 'x', 'documents': ['y']})
     r.read()
     assert r.status == 501
     check_error(501, r.headers, r.raw)
