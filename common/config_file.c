@@ -7,9 +7,12 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define FILE_MAX   (256u * 1024u)
 #define ENV_PREFIX "VITRIOL_"
@@ -90,11 +93,24 @@ int vt_config_parse(struct vt_config *c, enum vt_config_layer layer, const char 
 int vt_config_file(struct vt_config *c, enum vt_config_layer layer, const char *path, bool missing_ok,
                    struct vt_err *err)
 {
-    FILE *f = fopen(path, "re");
-    if (f == NULL) {
+    struct stat st;
+    /* Whoever asks may not wait for who writes into a pipe. */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd < 0) {
         if (missing_ok && (errno == ENOENT || errno == ENOTDIR))
             return 0;
         return vt_fail_errno(err, VT_E_CONFIG, "%s", path);
+    }
+    if (fstat(fd, &st) < 0 || S_ISFIFO(st.st_mode)) {
+        close(fd);
+        return vt_fail(err, VT_E_CONFIG,
+                       "%s: a pipe can be read once only; a configuration is read again: write it to a file",
+                       path);
+    }
+    FILE *f = fdopen(fd, "r");
+    if (f == NULL) {
+        close(fd);
+        return vt_fail(err, VT_E_NOMEM, "out of memory");
     }
     char *text = malloc(FILE_MAX + 1);
     if (text == NULL) {
@@ -309,10 +325,8 @@ int vt_config_profile(struct vt_config *c, const char *vendor, const char *etc, 
     if (vendor != NULL)
         snprintf(path[2], sizeof path[2], "%s/profiles/%s.conf", vendor, name);
     for (int i = 0; i < 3; i++) {
-        FILE *f = path[i][0] != '\0' ? fopen(path[i], "re") : NULL;
-        if (f == NULL)
+        if (path[i][0] == '\0' || access(path[i], R_OK) < 0)
             continue;
-        fclose(f);
         char *chosen = strdup(name);
         int rc = vt_config_file(c, VT_L_PROFILE, path[i], false, err);
         /* A profile that renames itself would be two profiles at once. */

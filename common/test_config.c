@@ -6,6 +6,7 @@
 #include <stddef.h>
 
 #include <cmocka.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -110,6 +111,25 @@ static void test_unknown(void **state)
     assert_int_equal(parse(c, "[engine]\nhang_budget_ms = 5\n", &e), -1);
     has(&e, "engine.hang_budget_s");
     vt_config_free(c);
+}
+
+/* Nobody writes into it: who waits for it waits for ever, and that is the one thread of vitriold when it is a profile. */
+static void test_a_pipe_is_no_file(void **state)
+{
+    char dir[] = "/tmp/vtcfg-XXXXXX", path[64];
+    struct vt_err e;
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof path, "%s/pipe.conf", dir);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    struct vt_config *c = vt_config_new();
+    alarm(20);
+    assert_int_equal(vt_config_file(c, VT_L_PROFILE, path, false, &e), -1);
+    alarm(0);
+    assert_int_equal(e.code, VT_E_CONFIG);
+    assert_non_null(strstr(e.text, "a pipe can be read once only"));
+    vt_config_free(c);
+    unlink(path);
+    rmdir(dir);
 }
 
 static void test_bad_lines(void **state)
@@ -361,6 +381,7 @@ int main(void)
         cmocka_unit_test(test_env_over_file),
         cmocka_unit_test(test_unknown),
         cmocka_unit_test(test_bad_lines),
+        cmocka_unit_test(test_a_pipe_is_no_file),
         cmocka_unit_test(test_good_lines),
         cmocka_unit_test(test_command_line_twice),
         cmocka_unit_test(test_rules),

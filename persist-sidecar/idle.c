@@ -26,12 +26,18 @@ static int vacuum(struct store *s, struct vt_err *err)
     return db_commit(s, err) < 0 ? -1 : 1;
 }
 
+/* What was done in the future was done by a clock that was wrong, and says nothing. */
+static bool due(int64_t last, int64_t now, int64_t every)
+{
+    return last == INT64_MIN || last > now || now - last >= every;
+}
+
 /* The weekly look at the whole file. A job that comes in interrupts it; it then starts again in the next idle
  * time. */
 static int integrity(struct store *s, struct vt_err *err)
 {
     int64_t last = db_mark_get(s, "checked"), now = (int64_t)vt_wall(s->o.clock);
-    if (last != INT64_MIN && now - last < CHECK_US)
+    if (!due(last, now, CHECK_US))
         return 0;
     sqlite3_stmt *st = NULL;
     s->interruptible = true;
@@ -91,7 +97,7 @@ static bool start_pass(struct store *s)
 {
     int64_t last = db_mark_get(s, "scrubbed"), at = db_mark_get(s, "scrub"),
             now = (int64_t)vt_wall(s->o.clock);
-    if (newest(s) == 0 || (last != INT64_MIN && now - last < SCRUB_US))
+    if (newest(s) == 0 || !due(last, now, SCRUB_US))
         return false;
     s->scrubbing = s->scrub_all = true;
     s->scrub_at = at > 0 ? at : 1;

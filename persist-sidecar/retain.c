@@ -122,6 +122,7 @@ static int collect_loose(struct store *s, bool snapshots, struct vt_err *err)
         return -1;
     sqlite3_bind_int64(st, 1, before(s, LOOSE_AGE));
     sqlite3_bind_int(st, 2, snapshots);
+    sqlite3_bind_int64(st, 3, before(s, 0)); /* used in the future: by a clock that was wrong */
     if (gather(s, st, v, &n, err) < 0)
         return -1;
     if (n == 0)

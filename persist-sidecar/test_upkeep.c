@@ -337,6 +337,43 @@ static void upkeep_finds_damage(void **state)
     fix_fini(&f);
 }
 
+/* A machine that started with a clock of ten years ahead: what it did then is neither a check that was made nor a use that is
+ * not over. */
+static void a_clock_that_was_ahead(void **state)
+{
+    struct fix f;
+    struct vt_err err;
+    struct store_facts facts;
+    fix_init(&f, true);
+    uint64_t right = f.time.wall;
+    f.time.wall += VT_SEC(10ull * 365 * 86400);
+    opened(&f);
+    struct talk t = talk_of(71, 640), gone = talk_of(72, 640);
+    saved(&f, &t, NULL, NULL);
+    gone.slot = 1;
+    saved(&f, &gone, NULL, NULL);
+    fix_close(&f, true);
+    f.time.wall = right;
+    opened(&f);
+    spoil(&f, "DELETE FROM head WHERE slot=1");
+    spoil(&f, "DELETE FROM manifest WHERE slot=1");
+    spoil(&f, "UPDATE payload SET data=zeroblob(65536) WHERE block_id=3");
+    while (store_scrub(f.s, &err) == 1)
+        ;
+    store_facts(f.s, &facts);
+    assert_int_equal(facts.bad_found, 1);
+    f.time.mono += VT_SEC(700);
+    while (store_idle(f.s, &err) == 1)
+        ;
+    assert_int_equal(db_int(f.s, "SELECT count(*) FROM block", NULL), 3); /* two good ones, and the bad one */
+    f.time.mono += VT_SEC(700);
+    while (store_idle(f.s, &err) == 1)
+        ;
+    assert_int_equal(db_mark_get(f.s, "checked"), (int64_t)right);
+    assert_int_equal(fix_check(&f, true), 0);
+    fix_fini(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -345,7 +382,7 @@ int main(void)
         cmocka_unit_test(damaged_trigger_is_noticed), cmocka_unit_test(unclean_stop_is_verified),
         cmocka_unit_test(quota_evicts_in_order),      cmocka_unit_test(min_free_is_kept),
         cmocka_unit_test(free_space_is_given_back),   cmocka_unit_test(upkeep_finds_damage),
-        cmocka_unit_test(retention_is_a_setting),
+        cmocka_unit_test(retention_is_a_setting),     cmocka_unit_test(a_clock_that_was_ahead),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -247,14 +247,10 @@ static int on_timer(sd_event_source *src, uint64_t usec, void *arg)
         child_kill(c, CLASS_DRAIN_DEADLINE, "it did not end within its drain time");
         break;
     case VT_CHILD_REAPING:
-        if (c->pid == 0) {
+        if (c->pid == 0)
             child_reap(c);
-        } else {
-            child_cause(c, CLASS_UNKILLABLE,
-                        "pid %d does not end 20 s after SIGKILL (state %c): reboot or device reset needed",
-                        (int)c->pid, evidence_proc_state(c->sup, c->pid));
-            child_change(c, EV_UNKILLABLE);
-        }
+        else
+            child_give_up(c);
         break;
     default: break;
     }
@@ -339,7 +335,9 @@ void child_tick(struct child *c)
     now = sup_now(c->sup); /* it may just have been started */
     if (c->pid == 0)
         return;
-    if (c->life_down_at != 0 && now - c->life_down_at > LIFE_LOST_US)
+    if (sd_event_source_get_enabled(c->on_exit, NULL) == 0)
+        child_on_end(c->on_exit, c->pidfd, 0, c); /* its tracer may have let go of it */
+    else if (c->life_down_at != 0 && now - c->life_down_at > LIFE_LOST_US)
         child_hang(c, CLASS_PROTOCOL, "its lifeline is lost and it does not end");
     else
         judge(c, now);

@@ -28,6 +28,11 @@ uint64_t child_oom_kills(const struct child *c)
     return leaf_event(&c->sup->leaves, c->name, "oom_kill", &n) ? n : evidence_oom_kills(c->sup, getpid());
 }
 
+static uint64_t unkillable_us(const struct child *c)
+{
+    return VT_SEC(vt_config_int(c->sup->cfg, VT_CFG_SUPERVISOR_UNKILLABLE_S));
+}
+
 static void sigkill(struct child *c)
 {
     leaf_kill(&c->sup->leaves, c->name);
@@ -49,9 +54,11 @@ void child_kill(struct child *c, enum exit_class why, const char *detail)
     if (c->evidence == NULL && why != CLASS_NONE)
         c->evidence = evidence_capture(c, detail);
     live_enter(&c->live, LIVE_OFF, sup_now(c->sup));
+    bool again = c->killed_at != 0;
     sigkill(c);
     child_change(c, EV_KILL);
-    child_arm(c, sup_now(c->sup) + UNKILLABLE_US);
+    if (!again) /* the time that it has to be gone does not begin anew */
+        child_arm(c, c->killed_at + unkillable_us(c));
 }
 
 void child_hang(struct child *c, enum exit_class why, const char *detail)
@@ -87,8 +94,12 @@ void child_leave(struct child *c, uint32_t deadline_ms, bool come_back, unsigned
         if (come_back)
             child_start(c);
         return;
-    case VT_CHILD_BACKOFF:
-    case VT_CHILD_FAILED: not_running_anyway(c, come_back); return;
+    case VT_CHILD_FAILED:
+        if (c->pid != 0) /* given up, and still there */
+            return;
+        not_running_anyway(c, come_back);
+        return;
+    case VT_CHILD_BACKOFF: not_running_anyway(c, come_back); return;
     case VT_CHILD_STARTING:
         c->ordered = true;
         child_kill(c, CLASS_NONE, "");
@@ -201,21 +212,68 @@ static unsigned known_pids(const struct sup *s, pid_t *out)
     return n;
 }
 
+bool child_gone(const struct child *c)
+{
+    pid_t known[SUP_CHILDREN + 1]; /* and the probe */
+    return c->pid == 0 && orphans_adopted(known, known_pids(c->sup, known)) == 0 &&
+           leaf_empty(&c->sup->leaves, c->name);
+}
+
 /* Reaping: the leader is gone; what it left behind goes before the next generation comes. */
 void child_reap(struct child *c)
 {
-    pid_t known[SUP_CHILDREN + 1]; /* and the probe */
-    if (orphans_adopted(known, known_pids(c->sup, known)) == 0 && leaf_empty(&c->sup->leaves, c->name)) {
+    if (child_gone(c)) {
         leaf_remove(&c->sup->leaves, c->name);
         finish(c);
         return;
     }
-    if (sup_now(c->sup) - c->killed_at > UNKILLABLE_US) {
-        child_cause(c, CLASS_UNKILLABLE, "a grandchild does not end 20 s after SIGKILL");
-        child_change(c, EV_UNKILLABLE);
+    if (sup_now(c->sup) - c->killed_at > unkillable_us(c)) {
+        child_give_up(c);
         return;
     }
     child_arm(c, sup_now(c->sup) + REAP_POLL_US);
+}
+
+/* Who traces it: until then its end is nobody else's to know. */
+static pid_t tracer_of(const struct child *c)
+{
+    char path[512], line[256];
+    int pid = 0;
+    snprintf(path, sizeof path, "%s/%d/status", vt_config_str(c->sup->cfg, VT_CFG_PATHS_PROC_ROOT),
+             (int)c->pid);
+    FILE *f = fopen(path, "re");
+    while (f != NULL && fgets(line, sizeof line, f) != NULL && sscanf(line, "TracerPid: %d", &pid) != 1) {
+    }
+    if (f != NULL)
+        fclose(f);
+    return pid;
+}
+
+/* Whoever waits for its answers is told now. When it goes after all, the next one comes (child_on_end, child_start). */
+void child_give_up(struct child *c)
+{
+    unsigned long long s = unkillable_us(c) / 1000000u;
+    pid_t tracer = c->pid != 0 ? tracer_of(c) : 0;
+    if (c->pid == 0)
+        child_cause(
+            c, CLASS_UNKILLABLE,
+            "a process that it started does not end %llu s after SIGKILL; nothing is started beside it", s);
+    else if (tracer != 0)
+        child_cause(c, CLASS_UNKILLABLE,
+                    "pid %d has ended, but pid %d (a debugger) has traced it for %llu s since: end that one",
+                    (int)c->pid, (int)tracer, s);
+    else
+        child_cause(c, CLASS_UNKILLABLE,
+                    "pid %d does not end %llu s after SIGKILL (state %c): reboot or device reset needed",
+                    (int)c->pid, s, evidence_proc_state(c->sup, c->pid));
+    child_change(c, EV_UNKILLABLE);
+    if (c->data_link != 0)
+        routes_interrupted(c->sup, c, c->data_link);
+    c->data_link = 0;
+    if (c->pid == 0) {
+        c->next_start = sup_now(c->sup) + CHILD_LEFT_POLL_US;
+        child_arm(c, c->next_start);
+    }
 }
 
 static void describe(struct child *c, const siginfo_t *si)
@@ -303,8 +361,12 @@ int child_on_end(sd_event_source *src, int fd, uint32_t revents, void *arg)
     struct child *c = arg;
     siginfo_t si = {0};
     /* Not yet reaped: while the zombie stands, neither its pid nor its group can belong to anybody else. */
-    if (waitid((idtype_t)3 /* P_PIDFD */, (id_t)fd, &si, WEXITED | WNOHANG | WNOWAIT) < 0 || si.si_pid == 0)
+    if (waitid((idtype_t)3 /* P_PIDFD */, (id_t)fd, &si, WEXITED | WNOHANG | WNOWAIT) < 0 || si.si_pid == 0) {
+        /* Its descriptor tells of its end without pause, and we may not have it: it is being traced. */
+        sd_event_source_set_enabled(src, SD_EVENT_OFF);
+        child_kill(c, CLASS_NONE, "");
         return 0;
+    }
     lifeline_drain(c);
     leaf_kill(&c->sup->leaves, c->name);
     kill(-c->pid, SIGKILL);

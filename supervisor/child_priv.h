@@ -4,6 +4,8 @@
 
 #include "child.h"
 
+#define CHILD_LEFT_POLL_US VT_SEC(1) /* what a generation left is looked for so often once it was given up */
+
 /* The one way to another state. */
 void child_change(struct child *c, enum child_event e);
 void child_arm(struct child *c, uint64_t at); /* 0: off */
@@ -24,9 +26,11 @@ uint64_t child_payload_identity(const struct sup *s);
 /* Out-of-memory kills that may have been of it, so far. */
 uint64_t child_oom_kills(const struct child *c);
 void child_reap(struct child *c);
+/* SIGKILL does not end it: nobody waits for it any longer. */
+void child_give_up(struct child *c);
+/* Nothing is there any more of what the last generation left. */
+bool child_gone(const struct child *c);
 int child_on_end(sd_event_source *src, int fd, uint32_t revents, void *arg);
 int child_on_log(sd_event_source *src, int fd, uint32_t revents, void *arg);
-
-#define UNKILLABLE_US VT_SEC(20)
 
 #endif

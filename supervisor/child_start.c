@@ -56,11 +56,12 @@ static enum exit_class class_of_gate(const struct vt_err *err)
     case VT_E_DEVICE_MEM: return CLASS_DEVICE_OOM_LOAD;
     case VT_E_DEVICE_LOST: return CLASS_DEVICE_LOST;
     case VT_E_BUSY: return CLASS_VRAM_NOT_RETURNED;
+    case VT_E_HUNG: return CLASS_UNKILLABLE;
     default: return CLASS_SPAWN_FAILED;
     }
 }
 
-/* at: 0, or when a GPU that is lost is tried again, which is no failure of the engine. */
+/* at: 0, or when it is tried again, what failed not being this child: a GPU that is lost, one that cannot be ended. */
 static void refused(struct child *c, uint64_t at, const struct vt_err *err)
 {
     child_cause(c, class_of_gate(err), "%.250s", err->text);
@@ -129,11 +130,24 @@ static int gate_of_engine(struct child *c, uint64_t *at, struct vt_err *err)
     return -1;
 }
 
-/* 1: not yet known, since its model is still being read, or its GPU, or the gateway has another file; *at: when to ask again. */
+/* 1: not yet known, since its model is still being read, or its GPU, or the gateway has another file, or something of the last
+ * generation is still there; *at: when to ask again. */
 static int gate(struct child *c, uint64_t *at, struct vt_err *err)
 {
     *at = 0;
     c->launch.model_file[0] = '\0';
+    if ((c->state == VT_CHILD_FAILED || c->state == VT_CHILD_DOWN) && !child_gone(c)) {
+        *at = sup_now(c->sup) + CHILD_LEFT_POLL_US;
+        return 1;
+    }
+    pid_t left = orphans_left(&c->sup->orphans, c->name);
+    if (left != 0) {
+        *at = sup_now(c->sup) + CHILD_LEFT_POLL_US;
+        return vt_fail(err, VT_E_HUNG,
+                       "pid %d, which a vitriold that died left behind, does not end (state %c); nothing is "
+                       "started beside it",
+                       (int)left, evidence_proc_state(c->sup, left));
+    }
     if (c->role == ROLE_ENGINE)
         return gate_of_engine(c, at, err);
     if (c->role != ROLE_GATEWAY || sup_external(c->sup->cfg))
@@ -258,7 +272,8 @@ void child_start(struct child *c)
     uint64_t at;
     int open = gate(c, &at, &err);
     if (open > 0) {
-        if (c->ordered) { /* it left as it was told: what follows is no failure yet */
+        if (c->ordered &&
+            c->class != CLASS_UNKILLABLE) { /* it left as it was told: what follows is no failure yet */
             c->class = CLASS_NONE;
             c->detail[0] = '\0';
         }

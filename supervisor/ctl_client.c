@@ -3,6 +3,7 @@
 #include "listen.h"
 #include "rundir.h"
 
+#include "clock.h"
 #include "frame.h"
 #include "hash.h"
 #include "sock_ctl.h"
@@ -253,13 +254,14 @@ json_t *client_call(const struct client *c, const char *verb, json_t *args, uint
 json_t *client_follow(const struct client *c, uint64_t op, int timeout_s, struct vt_err *err)
 {
     struct timespec pause = {.tv_nsec = 50000000};
-    time_t end = time(NULL) + timeout_s;
+    const struct vt_clock clock = vt_clock_real(); /* a wall clock may be set meanwhile */
+    uint64_t end = vt_mono(&clock) + VT_SEC((uint64_t)timeout_s);
     for (;;) {
         json_t *st = client_call(c, "op.status", json_pack("{s:I}", "op", (json_int_t)op), NULL, err);
         if (st == NULL || strcmp(client_str(st, "state"), "running") != 0)
             return st;
         json_decref(st);
-        if (time(NULL) > end) {
+        if (vt_mono(&clock) > end) {
             vt_fail(err, VT_E_DEADLINE,
                     "operation %llu still runs after %d s; it goes on: vitriolctl op %llu",
                     (unsigned long long)op, timeout_s, (unsigned long long)op);

@@ -8,13 +8,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *arg(const msgpack_object_map *args, const char *key, char *out, size_t size)
+/* "" when it is not there. What does not fit is refused: half of a shape is another shape. */
+static int arg(const msgpack_object_map *args, const char *key, char *out, size_t size, struct vt_err *err)
 {
     const msgpack_object *o = args != NULL ? vt_map_get_str(args, key) : NULL;
     out[0] = '\0';
-    if (o != NULL && o->type == MSGPACK_OBJECT_STR)
-        vt_obj_str(o, out, size);
-    return out;
+    if (o == NULL || o->type != MSGPACK_OBJECT_STR)
+        return 0;
+    if (o->via.str.size >= size)
+        return vt_fail(err, VT_E_PARAM, "%s: %u bytes are too long, %zu are legal", key, o->via.str.size,
+                       size - 1);
+    vt_obj_str(o, out, size);
+    return 0;
 }
 
 static bool flag(const msgpack_object_map *args, const char *key)
@@ -36,7 +41,9 @@ static int move(uint64_t (*begin)(struct sup *s, const char *name, bool force, s
                 struct vt_err *err)
 {
     char name[128];
-    return started(e, begin(s, arg(args, key, name, sizeof name), flag(args, "force"), err));
+    if (arg(args, key, name, sizeof name, err) < 0)
+        return -1;
+    return started(e, begin(s, name, flag(args, "force"), err));
 }
 
 static int verb_apply(struct sup *s, const msgpack_object_map *args, struct vt_enc *e, struct vt_err *err)
@@ -58,7 +65,9 @@ static int verb_suspects_clear(struct sup *s, const msgpack_object_map *args, st
                                struct vt_err *err)
 {
     char hash[80];
-    int n = suspects_clear(s, arg(args, "hash", hash, sizeof hash), err);
+    if (arg(args, "hash", hash, sizeof hash, err) < 0)
+        return -1;
+    int n = suspects_clear(s, hash, err);
     if (n < 0)
         return -1;
     vt_enc_map(e, VT_CTL_REP_RESULT, 1);
@@ -78,8 +87,8 @@ static int done(struct vt_enc *e, const char *key, const char *value)
 static int verb_bless(struct sup *s, const msgpack_object_map *args, struct vt_enc *e, struct vt_err *err)
 {
     char tag[128], note[400], out[128];
-    if (profiles_bless(s, arg(args, "tag", tag, sizeof tag), arg(args, "note", note, sizeof note), out,
-                       sizeof out, err) < 0)
+    if (arg(args, "tag", tag, sizeof tag, err) < 0 || arg(args, "note", note, sizeof note, err) < 0 ||
+        profiles_bless(s, tag, note, out, sizeof out, err) < 0)
         return -1;
     return done(e, "tag", out);
 }
@@ -87,8 +96,8 @@ static int verb_bless(struct sup *s, const msgpack_object_map *args, struct vt_e
 static int verb_forbid(struct sup *s, const msgpack_object_map *args, struct vt_enc *e, struct vt_err *err)
 {
     char shape[512], note[400];
-    if (profiles_forbid(s, arg(args, "shape", shape, sizeof shape), arg(args, "note", note, sizeof note),
-                        err) < 0)
+    if (arg(args, "shape", shape, sizeof shape, err) < 0 || arg(args, "note", note, sizeof note, err) < 0 ||
+        profiles_forbid(s, shape, note, err) < 0)
         return -1;
     return done(e, "shape", shape);
 }
@@ -96,8 +105,8 @@ static int verb_forbid(struct sup *s, const msgpack_object_map *args, struct vt_
 static int verb_verdict(struct sup *s, const msgpack_object_map *args, struct vt_enc *e, struct vt_err *err)
 {
     char subject[128], note[400];
-    if (profiles_verdict(s, arg(args, "subject", subject, sizeof subject),
-                         arg(args, "note", note, sizeof note), err) < 0)
+    if (arg(args, "subject", subject, sizeof subject, err) < 0 ||
+        arg(args, "note", note, sizeof note, err) < 0 || profiles_verdict(s, subject, note, err) < 0)
         return -1;
     return done(e, "subject", subject);
 }
@@ -114,7 +123,7 @@ static int verb_certify(struct sup *s, const msgpack_object_map *args, struct vt
     const struct shape_depth d = {.tokens = number(args, "tokens"),
                                   .decode_milli = number(args, "decode_milli"),
                                   .prompt_milli = number(args, "prompt_milli")};
-    if (profiles_certify(s, arg(args, "fp", fp, sizeof fp), &d, err) < 0)
+    if (arg(args, "fp", fp, sizeof fp, err) < 0 || profiles_certify(s, fp, &d, err) < 0)
         return -1;
     return done(e, "fp", fp);
 }
@@ -138,7 +147,9 @@ static int verb_record(struct sup *s, const msgpack_object_map *args, struct vt_
     const msgpack_object *from = args != NULL ? vt_map_get_str(args, "from") : NULL;
     size_t at = from != NULL && from->type == MSGPACK_OBJECT_POSITIVE_INTEGER ? (size_t)from->via.u64 : 0,
            i = 0, n = 0;
-    const json_t *r = profiles_record(s, arg(args, "name", name, sizeof name));
+    if (arg(args, "name", name, sizeof name, err) < 0)
+        return -1;
+    const json_t *r = profiles_record(s, name);
     if (r == NULL && strcmp(name, "suspects") == 0)
         r = suspects_record(s);
     const char *key;

@@ -104,6 +104,14 @@ static int idle(struct sup *s, const struct child *c, struct vt_err *err)
     return 0;
 }
 
+/* Nothing comes up beside what cannot be ended. */
+static int may_come_up(const struct child *c, struct vt_err *err)
+{
+    if (c->state == VT_CHILD_FAILED && c->pid != 0)
+        return vt_fail(err, VT_E_BUSY, "%s: %s", c->name, c->detail);
+    return 0;
+}
+
 static uint32_t drain_ms(const struct sup *s, const struct child *c)
 {
     return c->role == ROLE_SHIELD  ? SHIELD_MS
@@ -113,7 +121,7 @@ static uint32_t drain_ms(const struct sup *s, const struct child *c)
 
 uint64_t ops_bounce_within(struct sup *s, struct child *c, uint32_t ms, struct vt_err *err)
 {
-    if (idle(s, c, err) < 0)
+    if (idle(s, c, err) < 0 || may_come_up(c, err) < 0)
         return 0;
     if (c->role == ROLE_ENGINE &&
         (gate_find_model(s, err) < 0 || (!sup_external(s->cfg) && gate_engine(s, err) < 0))) {
@@ -163,7 +171,7 @@ uint64_t ops_stop(struct sup *s, struct child *c, struct vt_err *err)
 
 uint64_t ops_start(struct sup *s, struct child *c, struct vt_err *err)
 {
-    if (idle(s, c, err) < 0)
+    if (idle(s, c, err) < 0 || may_come_up(c, err) < 0)
         return 0;
     struct op *op = begin(s, "start", c);
     c->op = op->id;

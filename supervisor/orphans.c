@@ -91,10 +91,56 @@ static int wait_gone(struct pollfd *p, int n, int ms)
     return left;
 }
 
-int orphans_sweep(const char *proc_root, const char *run_dir, const char *instance, struct vt_log *log)
+static void keep(struct orphans *o, const char *proc_root, pid_t pid, int pidfd)
+{
+    char path[300], env[32768];
+    snprintf(path, sizeof path, "%s/%d/environ", proc_root, (int)pid);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd >= 0 ? read(fd, env, sizeof env - 1) : 0;
+    if (fd >= 0)
+        close(fd);
+    env[n > 0 ? n : 0] = '\0';
+    const char *at = n > 0 ? memmem(env, (size_t)n, "VITRIOL_CHILD=", 14) : NULL;
+    if (at == NULL || o->n == ORPHANS_LEFT) {
+        close(pidfd);
+        return;
+    }
+    o->left[o->n].pidfd = pidfd;
+    o->left[o->n].pid = pid;
+    snprintf(o->left[o->n].child, sizeof o->left[0].child, "%s", at + 14);
+    o->n++;
+}
+
+pid_t orphans_left(struct orphans *o, const char *child)
+{
+    pid_t found = 0;
+    for (unsigned i = 0; i < o->n;) {
+        struct pollfd p = {.fd = o->left[i].pidfd, .events = POLLIN};
+        if (poll(&p, 1, 0) > 0) {
+            close(p.fd);
+            o->left[i] = o->left[--o->n];
+            continue;
+        }
+        if (strcmp(o->left[i].child, child) == 0)
+            found = o->left[i].pid;
+        i++;
+    }
+    return found;
+}
+
+void orphans_close(struct orphans *o)
+{
+    while (o->n > 0)
+        close(o->left[--o->n].pidfd);
+}
+
+int orphans_sweep(struct orphans *o, const char *proc_root, const char *run_dir, const char *instance,
+                  struct vt_log *log)
 {
     struct pollfd left[MAX_LEFT];
+    pid_t pid[MAX_LEFT];
     int n = 0;
+    *o = (struct orphans){0};
     DIR *dir = opendir(proc_root);
     if (dir == NULL)
         return 0;
@@ -108,6 +154,7 @@ int orphans_sweep(const char *proc_root, const char *run_dir, const char *instan
             vt_log(log, VT_LOG_WARNING,
                    "pid %s is left over from a vitriold that died in %s; it gets %d s to end", e->d_name,
                    run_dir, GRACE_MS / 1000);
+            pid[n] = (pid_t)atoi(e->d_name);
             left[n++] = (struct pollfd){.fd = fd, .events = POLLIN};
         } else if (fd >= 0) {
             close(fd);
@@ -123,7 +170,7 @@ int orphans_sweep(const char *proc_root, const char *run_dir, const char *instan
     }
     for (int i = 0; i < n; i++) {
         if (left[i].fd >= 0)
-            close(left[i].fd);
+            keep(o, proc_root, pid[i], left[i].fd);
     }
     return n;
 }

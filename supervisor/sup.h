@@ -10,6 +10,7 @@
 #include "launch.h"
 #include "leaf.h"
 #include "liveness.h"
+#include "orphans.h"
 #include "restart.h"
 #include "rundir.h"
 #include "state.h"
@@ -140,6 +141,7 @@ struct sup {
     uint64_t started_at;
     struct rundir dir;
     struct leaves leaves;
+    struct orphans orphans; /* that a predecessor left and nobody can end */
     struct http_listen http;
     char model[1024];     /* absolute path of the model in use */
     char model_name[128]; /* shown to clients: the file's name without .gguf */

@@ -6,6 +6,7 @@
 #include "past.h"
 
 #include "build_id.h"
+#include "clock.h"
 #include "config.h"
 #include "sock_ctl.h"
 #include "suggest.h"
@@ -99,7 +100,8 @@ static int cmd_health(struct call *c)
 static int cmd_wait(struct call *c)
 {
     int timeout = c->timeout_s >= 0 ? c->timeout_s : 1800;
-    time_t end = time(NULL) + timeout;
+    const struct vt_clock clock = vt_clock_real();
+    uint64_t end = vt_mono(&clock) + VT_SEC((uint64_t)timeout);
     char said[sizeof((struct vt_err *)NULL)->text] = "";
     for (;;) {
         struct vt_err err;
@@ -117,7 +119,7 @@ static int cmd_wait(struct call *c)
             vt_fail(&err, VT_E_INTERNAL, "the engine has failed; vitriolctl status says why");
             return call_fail(c, &err);
         }
-        if (time(NULL) >= end) {
+        if (vt_mono(&clock) >= end) {
             snprintf(said, sizeof said, "%s", err.text);
             vt_fail(&err, VT_E_DEADLINE, "not ready within %d s: %.300s", timeout, said);
             return call_fail(c, &err);
@@ -466,7 +468,8 @@ static const struct command {
     {"op", cmd_op, 1, "N how operation N went (--wait)"},
     {"version", cmd_version, 0, "builds of vitriolctl and vitriold"},
 };
-#define N_COMMANDS (sizeof commands / sizeof commands[0])
+#define ARGUMENT_MAX 4096 /* bytes; a frame holds them all */
+#define N_COMMANDS   (sizeof commands / sizeof commands[0])
 
 static void usage(FILE *out)
 {
@@ -509,6 +512,8 @@ static int one_option(struct call *c, char **argv, int *i, struct vt_err *err)
     if (value == NULL)
         return vt_fail(err, VT_E_USAGE, "%s needs a value", name);
     *i += eq == NULL;
+    if (strlen(value) > ARGUMENT_MAX)
+        return vt_fail(err, VT_E_USAGE, "%s: %zu bytes are too long", name, strlen(value));
     char *end;
     if (strcmp(name, "--run-dir") == 0)
         c->run = value;
@@ -545,6 +550,14 @@ static int parse(struct call *c, const char **verb, int argc, char **argv, struc
             c->arg[c->n_args++] = argv[i];
         else
             return vt_fail(err, VT_E_USAGE, "too many arguments");
+    }
+    /* A variable of a script that was never set is not the same as nothing. */
+    for (int i = 0; i < c->n_args; i++) {
+        if (c->arg[i][0] == '\0')
+            return vt_fail(err, VT_E_USAGE,
+                           "an empty argument has no meaning here; leave it out for the default");
+        if (strlen(c->arg[i]) > ARGUMENT_MAX)
+            return vt_fail(err, VT_E_USAGE, "%.40s…: %zu bytes are too long", c->arg[i], strlen(c->arg[i]));
     }
     return 0;
 }

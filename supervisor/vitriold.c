@@ -236,7 +236,7 @@ static int open_ground(struct sup *s, struct vt_err *err)
     if (rundir_resolve(&s->dir, s->cfg, err) < 0 || choose_user(s, err) < 0 ||
         rundir_make(&s->dir, s->run_uid, s->run_gid, err) < 0 || rundir_lock(&s->dir, err) < 0)
         return -1;
-    orphans_sweep("/proc", s->dir.run, s->instance_hex, s->log);
+    orphans_sweep(&s->orphans, "/proc", s->dir.run, s->instance_hex, s->log);
     leaves_open(&s->leaves, vt_config_str(s->cfg, VT_CFG_PATHS_CGROUP_ROOT),
                 vt_config_str(s->cfg, VT_CFG_PATHS_PROC_ROOT));
     if (rundir_clean(&s->dir, err) < 0 || rundir_link_block(&s->dir, &s->next_link, err) < 0)
@@ -334,6 +334,7 @@ static void close_all(struct sup *s)
     ops_close(s);
     events_free(s->events);
     listen_close(&s->http);
+    orphans_close(&s->orphans);
     rundir_release(&s->dir);
     sd_event_source_disable_unref(s->tick);
     sd_event_unref(s->ev);

@@ -43,3 +43,16 @@ def test_wrong_command_line(tmp_path, line, code, says):
 def test_configuration_file_that_is_not_there():
     p = subprocess.run([program('vitriold'), '--config', NONE], env=clean_env(), capture_output=True, text=True, timeout=60)
     assert p.returncode == 78 and '--config: %s: No such file' % NONE in p.stderr, p
+
+
+@pytest.mark.parametrize('words,says', [
+    (['stop', ''], 'an empty argument has no meaning here'),
+    (['suspects', 'clear', ''], 'an empty argument has no meaning here'),
+    (['bless', 'tag', '--note', 'n' * 100000], '--note: 100000 bytes are too long'),
+    (['forbid', 'k=' + 'v' * 5000], 'k=vvv'),
+])
+def test_arguments_of_vitriolctl(tmp_path, words, says):
+    """A variable that a script never set stops no engine; what no frame holds is refused as such."""
+    p = subprocess.run([program('vitriolctl'), '--run-dir', str(tmp_path)] + words, env=clean_env(), capture_output=True,
+                       text=True, timeout=60)
+    assert p.returncode == 64 and says in p.stderr, p

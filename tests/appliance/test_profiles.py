@@ -143,6 +143,8 @@ def test_forbidden_with_force_and_verdicts(shop):
     assert rc != 0 and 'evidence' in a.ctl_err
     rc, _ = a.ctl('forbid', 'engine.slotz=3', '--note', 'x', check=False)
     assert rc == 78 and 'engine.slots' in a.ctl_err
+    rc, _ = a.ctl('forbid', 'engine.slots=3', '--note', 'n' * 400, check=False)
+    assert rc != 0 and 'note: 400 bytes are too long' in a.ctl_err  # half of the evidence would be no evidence
     a.ctl('forbid', 'engine.slots=3', '--note', 'graph capture failed: out of resources')
     rc, _ = a.ctl('apply', 'three', '--wait', check=False)
     assert rc == 78 and 'graph capture failed' in a.ctl_err
