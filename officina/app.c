@@ -375,6 +375,7 @@ static int first_frame(struct app *a, struct vt_err *err)
 {
     if (open_screen(a, err) < 0)
         return -1;
+    a->m->status = ST_OPENING;
     set_str(&a->m->folder, a->folder);
     set_str(&a->m->coupling_title, a->coupling->title);
     screen_draw(a->screen, a->m, off_clock_now(&a->clock));

@@ -262,6 +262,7 @@ const char *status_word(enum status s)
         [ST_CAP] = "CAP REACHED",
         [ST_REWIND] = "REWIND",
         [ST_READONLY] = "READ ONLY",
+        [ST_OPENING] = "OPENING",
     };
     return words[s];
 }

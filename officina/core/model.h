@@ -308,6 +308,7 @@ enum status {
     ST_CAP,       /* CAP REACHED */
     ST_REWIND,    /* picker open */
     ST_READONLY,  /* READ ONLY */
+    ST_OPENING,   /* OPENING: the first frame, before the conversation is there */
 };
 
 struct model {

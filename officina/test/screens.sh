@@ -37,7 +37,8 @@ case_first() {
     begin first "$engine
 ON 1 say \"here\" end"
     shop_path=$PATH
-    expect 'Visita Interiora'
+    expect 'Visita Interiora' && expect OPENING
+    never READY 1
     type 'typed early'
     touch "$work/go"
     expect '› typed early'

@@ -20,7 +20,8 @@ bool act_works(const struct model *m)
     case ST_FULL:
     case ST_CAP:
     case ST_REWIND:
-    case ST_READONLY: return false;
+    case ST_READONLY:
+    case ST_OPENING: return false;
     case ST_AWAY:
     case ST_LOADING:
     case ST_BOUNCING: return m->n_queue > 0;

@@ -141,6 +141,7 @@ static void right_words(const struct frame *f, struct text *t)
     case ST_CAP: text_puts(t, "/couple · /cap"); break;
     case ST_REWIND: text_puts(t, "the old branch is kept · /redo"); break;
     case ST_READONLY: text_puts(t, "/fork goes on in a copy"); break;
+    case ST_OPENING: text_puts(t, "what you type is kept"); break;
     }
 }
 

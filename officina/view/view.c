@@ -497,7 +497,7 @@ uint64_t view_deadline(const struct model *m, const struct ui *u, const struct c
     }
     bool counts = m->status != ST_READY && m->status != ST_INTERRUPT && m->status != ST_ERROR &&
                   m->status != ST_REWIND && m->status != ST_APPROVAL && m->status != ST_ANSWER &&
-                  m->status != ST_READONLY;
+                  m->status != ST_READONLY && m->status != ST_OPENING;
     if (counts && now + 1000000 < at)
         at = now + 1000000 - now % 1000000;
     return at;
