@@ -47,17 +47,17 @@ static __device__ __forceinline__ void put_w(uint4 *tile, const struct opened<TY
                     o[k].unit(g, half);
 }
 
+/* from: the thread's row of x, which is there when `in`. What is not is zeros, and its address is not read. */
 template <uint32_t TYPE, int N>
-static __device__ __forceinline__ void fetch_x(uint4 *tile, const struct halves &x, const struct span &s,
-                                               int step, int units)
+static __device__ __forceinline__ void fetch_x(uint4 *tile, const uint4 *from, uint32_t T, bool in, int step,
+                                               int units)
 {
-    int t = threadIdx.x % N;
-    bool in = s.t0 + t < s.t1;
+    int first = (int)threadIdx.x / N;
+    tile += threadIdx.x;
 #pragma unroll
     for (int k = 0; k < UNITS * N / THREADS; k++) {
-        int u = (int)threadIdx.x / N + k * (THREADS / N), at = 2 * group_at<TYPE>(step, u / 2) + u % 2;
-        bool here = in && at < units;
-        copy16(tile + u * N + t, x.x + (here ? ((int64_t)at * x.T + s.t0 + t) * 8 : 0), here);
+        int u = first + k * (THREADS / N), at = 2 * group_at<TYPE>(step, u / 2) + u % 2;
+        copy16(tile + k * THREADS, from + (uint32_t)at * T, in && at < units);
     }
 }
 
@@ -90,10 +90,12 @@ __global__ void __launch_bounds__(THREADS, (shape<M, N>::BLOCKS))
     if (s.t0 >= s.t1)
         return;
     int i = weight_of(m, blockIdx.y), group = threadIdx.x / 128;
-    const struct cu_weight &w = m.w[i];
+    const struct cu_weight w = m.w[i];
     int64_t col0 = (int64_t)((int)blockIdx.y - m.first[i]) * S::ROWS, row0 = s.e * w.n_out + col0,
             end = (s.e + 1) * w.n_out;
     int steps = ((int)w.n_in + 63) / 64, units = ((int)w.n_in + 15) / 16 * 2;
+    bool in = s.t0 + (int)threadIdx.x % N < s.t1;
+    const uint4 *from = (const uint4 *)x.x + s.t0 + threadIdx.x % N;
     auto weights_of = [&](int step) { return shared + step % S::STAGES * S::STEP; };
     auto rows_of = [&](int step) { return weights_of(step) + UNITS * S::STRIDE; };
     struct opened<TYPE, QUANT> o[M];
@@ -101,7 +103,7 @@ __global__ void __launch_bounds__(THREADS, (shape<M, N>::BLOCKS))
     fetch_w<TYPE, QUANT, M>(o, w, row0, end, 0);
     for (int step = 0; step < S::AHEAD; step++) {
         if (step < steps)
-            fetch_x<TYPE, N>(rows_of(step), x, s, step, units);
+            fetch_x<TYPE, N>(rows_of(step), from, x.T, in, step, units);
         copies_commit();
     }
     put_w<TYPE, QUANT, M, S::STRIDE>(weights_of(0), o);
@@ -121,7 +123,7 @@ __global__ void __launch_bounds__(THREADS, (shape<M, N>::BLOCKS))
                                right + k * N, N);
         wg_commit();
         if (step + S::AHEAD < steps)
-            fetch_x<TYPE, N>(rows_of(step + S::AHEAD), x, s, step + S::AHEAD, units);
+            fetch_x<TYPE, N>(rows_of(step + S::AHEAD), from, x.T, in, step + S::AHEAD, units);
         copies_commit();
         if (step + 1 < steps)
             put_w<TYPE, QUANT, M, S::STRIDE>(weights_of(step + 1), o);
