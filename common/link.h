@@ -112,7 +112,9 @@ enum {
     VT_NOTE_RESTORE_USELESS = 2, /* slot=…: a request that continues a restored slot reused nothing of it */
     VT_NOTE_PEER_STUCK = 3,      /* link=…: the peer does not read */
     VT_NOTE_RESTORE_POOR = 4,    /* restores=…: they take longer than what they spare */
-    VT_NOTE_STORE = 5,           /* store_rebuilt, disk_full, write_budget …=what happened */
+    VT_NOTE_SPEC_POOR = 6,       /* acceptance=…: guessed tokens come out so seldom that they do not pay */
+    VT_NOTE_SPEC_BLIND = 7, /* acceptance=…: no guess is ever refuted, a wrong one no more than a right one */
+    VT_NOTE_STORE = 5,      /* store_rebuilt, disk_full, write_budget …=what happened */
 };
 
 /* Phases of a loading engine, key `phase` of PHASE. */

@@ -137,7 +137,9 @@ static int own_gates(struct sup *s, struct sup *probe, const struct candidate *c
     if (p == PAYLOAD_WORKING && c->gated)
         return 1;
     if (p == PAYLOAD_BAD || (!sup_external(c->cfg) && gate_engine(probe, err) < 0) ||
-        same_payload(probe, c, err) < 0 || (!c->force && profiles_may_launch(s, c->cfg, err) < 0))
+        same_payload(probe, c, err) < 0 ||
+        (!c->force &&
+         (profiles_may_launch(s, c->cfg, err) < 0 || profiles_may_draft(s, c->cfg, probe->model, err) < 0)))
         return -1;
     int fits = device_fits(s, probe, err);
     return fits != 0 ? fits : p == PAYLOAD_WORKING;

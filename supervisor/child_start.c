@@ -119,6 +119,8 @@ static int gate_of_engine(struct child *c, uint64_t *at, struct vt_err *err)
         if (!sup_external(s->cfg))
             payload_file(s->model, c->launch.model_file);
         p = payload_check(s, s->cfg, s->model, err);
+        if (p == PAYLOAD_GOOD && !s->force_shape && profiles_may_draft(s, s->cfg, s->model, err) < 0)
+            return -1;
     }
     if (p == PAYLOAD_WORKING) {
         *at = sup_now(s) + PAYLOAD_POLL_US;

@@ -2,6 +2,7 @@
 #include "device_priv.h"
 
 #include "gate.h"
+#include "spec_law.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -36,14 +37,16 @@ int device_ask_plan(struct sup *s, const struct sup *of, uint32_t window, struct
     static const enum vt_config_key shape[] = {VT_CFG_ENGINE_SLOTS, VT_CFG_ENGINE_CTX_TOKENS,
                                                VT_CFG_ENGINE_UBATCH_TOKENS, VT_CFG_ENGINE_REC_SNAPSHOTS,
                                                VT_CFG_ENGINE_VRAM_FLOOR_MIB};
-    char n[5][16];
-    const char *argv[9] = {"read", of == s ? gpu_of(s) : gpu_of_next(of), of->model};
+    char n[6][16];
+    const char *argv[10] = {"read", of == s ? gpu_of(s) : gpu_of_next(of), of->model};
     for (int i = 0; i < 5; i++) {
         long long v = shape[i] == VT_CFG_ENGINE_CTX_TOKENS ? (long long)window
                                                            : (long long)vt_config_int(of->cfg, shape[i]);
         snprintf(n[i], sizeof n[i], "%lld", v);
         argv[3 + i] = n[i];
     }
+    snprintf(n[5], sizeof n[5], "%u", spec_law_n(of->cfg));
+    argv[8] = n[5];
     return probe_start(s->device->probe, argv, err);
 }
 

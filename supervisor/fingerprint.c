@@ -15,7 +15,8 @@ static bool bears(const char *key)
         "model.path",          "engine.program",    "engine.hang_budget_s",
         "engine.load_stall_s", "engine.load_max_s", "engine.hello_timeout_s",
         "engine.drain_s",      "engine.canary_s",   "engine.orphan_s",
-        "log.level",           "profile.name"};
+        "log.level",           "profile.name",      "engine.spec_floor_pct",
+        "engine.spec_floor_s"};
     for (size_t i = 0; i < sizeof not_these / sizeof not_these[0]; i++) {
         if (strcmp(key, not_these[i]) == 0)
             return false;

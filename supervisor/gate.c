@@ -1,4 +1,5 @@
 #include "gate.h"
+#include "spec_law.h"
 
 #include "mem_read.h"
 #include "payload.h"
@@ -105,6 +106,7 @@ static int plan(const struct sup *s, const struct model *m, struct vt_plan *need
         .ctx_tokens = (uint32_t)vt_config_int(s->cfg, VT_CFG_ENGINE_CTX_TOKENS),
         .ubatch = (uint32_t)vt_config_int(s->cfg, VT_CFG_ENGINE_UBATCH_TOKENS),
         .rec_snapshots = (uint32_t)vt_config_int(s->cfg, VT_CFG_ENGINE_REC_SNAPSHOTS),
+        .drafts = sizing_drafts((uint32_t)vt_config_int(s->cfg, VT_CFG_ENGINE_SLOTS), spec_law_n(s->cfg)),
     };
     return sizing_plan(need, m, NULL, &size, err);
 }

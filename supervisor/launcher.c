@@ -39,7 +39,7 @@ static void usage(FILE *out)
     fputs("usage: vitriol COMMAND [options]\n"
           "  serve      run the appliance in the foreground; Ctrl-C drains\n"
           "             --port N  --model FILE  --slots N  --ctx N  --state-dir DIR  --run-dir DIR\n"
-          "             --listen ADDR:PORT  --set section.key=value  --verbose\n"
+          "             --listen ADDR:PORT  --set section.key=value  --unblessed  --verbose\n"
           "  run        one answer to the terminal, without an appliance\n"
           "  eval       perplexity of a text, or logits\n"
           "  bench      prefill and decode speed\n"
@@ -72,7 +72,8 @@ static int push(struct serve *s, const char *option, const char *value, struct v
     if (s->n + 3 > ARGS_MAX)
         return vt_fail(err, VT_E_USAGE, "too many options");
     s->argv[s->n++] = option;
-    s->argv[s->n++] = value;
+    if (value != NULL)
+        s->argv[s->n++] = value;
     return 0;
 }
 
@@ -113,8 +114,9 @@ static int one_option(struct serve *s, const char *arg, const char *value, struc
                  {"--listen", "http.listen"},
                  {"--slots", "engine.slots"},
                  {"--ctx", "engine.ctx_tokens"}};
-    static const char *const names[] = {"--port",    "--model",  "--slots", "--ctx",     "--state-dir",
-                                        "--run-dir", "--listen", "--set",   "--verbose", "--help"};
+    static const char *const names[] = {"--port",      "--model",   "--slots",  "--ctx",
+                                        "--state-dir", "--run-dir", "--listen", "--set",
+                                        "--unblessed", "--verbose", "--help"};
     char hint[160];
     size_t k = 0;
     while (k < sizeof plain / sizeof plain[0] && strcmp(arg, plain[k].option) != 0)
@@ -140,6 +142,11 @@ static int parse(struct serve *s, int argc, char **argv, struct vt_err *err)
     for (int i = 0; i < argc; i++) {
         if (strcmp(argv[i], "--verbose") == 0 || strcmp(argv[i], "-v") == 0) {
             s->verbose = true;
+            continue;
+        }
+        if (strcmp(argv[i], "--unblessed") == 0) {
+            if (push(s, argv[i], NULL, err) < 0)
+                return -1;
             continue;
         }
         if (one_option(s, argv[i], argv[i + 1], err) < 0)

@@ -90,6 +90,8 @@ static const char *note_name(uint64_t event, enum vt_level *level)
                  [VT_NOTE_RESTORE_USELESS] = {"restore_useless", VT_LOG_WARNING},
                  [VT_NOTE_PEER_STUCK] = {"peer stuck", VT_LOG_WARNING},
                  [VT_NOTE_RESTORE_POOR] = {"restores do not pay", VT_LOG_WARNING},
+                 [VT_NOTE_SPEC_POOR] = {"guesses do not pay", VT_LOG_WARNING},
+                 [VT_NOTE_SPEC_BLIND] = {"guesses are not verified", VT_LOG_ERR},
                  [VT_NOTE_STORE] = {"store", VT_LOG_WARNING}};
     bool known = event < sizeof names / sizeof names[0] && names[event].name != NULL;
     *level = known ? names[event].level : VT_LOG_NOTICE;

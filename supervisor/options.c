@@ -30,6 +30,7 @@ void options_usage(FILE *out)
           "  --config FILE        one more configuration file\n"
           "  --ready-fd N         write a newline there when the control plane answers\n"
           "  --foreground         accepted for clarity: vitriold never forks itself away\n"
+          "  --unblessed          engine.spec runs though no blessed record holds its speed\n"
           "  --version, --help\n"
           "SIGTERM or SIGINT drains and exits 0; a second one hurries.\n",
           out);
@@ -47,13 +48,13 @@ static int set_pair(struct vt_config *cfg, const char *pair, struct vt_err *err)
 
 static int unknown_option(const char *arg, struct vt_err *err)
 {
-    const char *names[N_OPTION_KEYS + 6] = {"--set",        "--config",  "--ready-fd",
-                                            "--foreground", "--version", "--help"};
+    const char *names[N_OPTION_KEYS + 7] = {"--set",       "--config",  "--ready-fd", "--foreground",
+                                            "--unblessed", "--version", "--help"};
     char hint[160];
     for (size_t i = 0; i < N_OPTION_KEYS; i++)
-        names[6 + i] = option_keys[i].option;
+        names[7 + i] = option_keys[i].option;
     return vt_fail(err, VT_E_USAGE, "unknown option %.64s%s", arg,
-                   vt_suggest(arg, names, N_OPTION_KEYS + 6, hint, sizeof hint));
+                   vt_suggest(arg, names, N_OPTION_KEYS + 7, hint, sizeof hint));
 }
 
 static int one_option(struct options *o, struct vt_config *cfg, const char *arg, const char *value,
@@ -99,6 +100,10 @@ static int parse(struct options *o, struct vt_config *cfg, int argc, char **argv
         }
         if (strcmp(argv[i], "--foreground") == 0)
             continue;
+        if (strcmp(argv[i], "--unblessed") == 0) {
+            o->unblessed = true;
+            continue;
+        }
         if (one_option(o, cfg, argv[i], argv[i + 1], err) < 0)
             return -1;
         i++;

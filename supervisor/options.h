@@ -15,6 +15,7 @@ struct options {
     const char *file; /* --config, NULL: none */
     int ready_fd;     /* -1: none */
     bool help, version;
+    bool unblessed; /* engine.spec runs without its blessed record */
 };
 
 void options_usage(FILE *out);

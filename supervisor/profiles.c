@@ -4,6 +4,7 @@
 #include "payload.h"
 #include "record.h"
 #include "routes.h"
+#include "spec_law.h"
 
 #include "build_id.h"
 
@@ -216,6 +217,7 @@ int profiles_bless(struct sup *s, const char *tag, const char *note, char *out, 
                   "fp", engine->launch.fp, "map", kv_json(&engine->launch.map), "measured",
                   measured_json(p, &shape), "model", "bytes", (json_int_t)bytes, "identity", identity, "path",
                   s->model, "note", note, "profile", vt_config_str(s->cfg, VT_CFG_PROFILE_NAME));
+    json_object_set_new(r, "pair", spec_law_pair(&shape, p->measures));
     kv_clear(&shape);
     json_t *before = json_incref(json_object_get(p->blessed, out));
     if (r == NULL || json_object_set_new(p->blessed, out, r) < 0) {
@@ -349,6 +351,23 @@ int profiles_may_launch(const struct sup *s, const struct vt_config *cfg, struct
     return 0;
 }
 
+int profiles_may_draft(const struct sup *s, const struct vt_config *cfg, const char *model,
+                       struct vt_err *err)
+{
+    struct kv shape = {0};
+    char identity[13];
+    uint64_t bytes;
+    if (s->profiles == NULL || sup_external(cfg) || spec_law_n(cfg) == 0 || s->profiles->options->unblessed)
+        return 0;
+    if (payload_identity(model, identity, &bytes, err) < 0)
+        return -1;
+    int rc = profiles_shape(s, cfg, identity, &shape);
+    rc = rc < 0 ? vt_fail(err, VT_E_NOMEM, "out of memory")
+                : spec_law_allows(s->profiles->blessed, &shape, s->profiles->launched, err);
+    kv_clear(&shape);
+    return rc;
+}
+
 /* ---- measurements ---- */
 
 int profiles_shape(const struct sup *s, const struct vt_config *cfg, const char *payload, struct kv *out)
@@ -408,6 +427,7 @@ void profiles_launched(struct sup *s, struct child *c, const struct vt_frame *re
         return;
     const char *gpus = kv_get(&c->launch.facts, "gpus");
     snprintf(p->devices, sizeof p->devices, "%s", gpus != NULL ? gpus : "none");
+    p->launched = true;
     if (profiles_shape(s, s->cfg, identity, &shape) == 0) {
         terms(s, c, &shape, ready);
         measure_put(p->measures, &shape, "start_s", -1, (double)(c->ready_at - c->spawned_at) / 1e6,

@@ -45,6 +45,9 @@ void profiles_bdiff(const struct sup *s, const struct kv *map, char *bdiff, size
 const char *profiles_rolled_back_from(const struct sup *s);
 /* It does not run because its shape is known to fail. */
 int profiles_may_launch(const struct sup *s, const struct vt_config *cfg, struct vt_err *err);
+/* Its engine guesses tokens though no blessed record says what that brings; model: the file that it would run. */
+int profiles_may_draft(const struct sup *s, const struct vt_config *cfg, const char *model,
+                       struct vt_err *err);
 /* A term of the plan as this very shape measured it. */
 bool profiles_measured(const struct sup *s, const char *payload, const char *name, double *out);
 void profiles_canary(struct sup *s, const struct child *c, const struct vt_frame *f);

@@ -31,6 +31,7 @@ struct profiles {
     const struct options *options;
     json_t *blessed, *forbidden, *measures, *verdicts, *active;
     char devices[200];  /* of the last launch that was ready */
+    bool launched;      /* one was */
     char expired[1024]; /* ban of another build that was told last */
     struct move move;
     bool auto_tried;

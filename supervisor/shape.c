@@ -16,9 +16,12 @@ int shape_of(const struct shape_in *in, struct kv *out)
 {
     char text[4096];
     int rc = 0;
+    bool guesses = strcmp(vt_config_str(in->cfg, VT_CFG_ENGINE_SPEC), "none") != 0;
     kv_clear(out);
     for (int k = 0; k < VT_CFG_COUNT; k++) {
         enum vt_config_key key = (enum vt_config_key)k;
+        if (key == VT_CFG_ENGINE_SPEC_N && !guesses)
+            continue; /* it makes nothing */
         if (shape_has(key) || key == VT_CFG_ENGINE_ARGS)
             rc |= kv_set(out, vt_config_name(key), vt_config_text(in->cfg, key, text, sizeof text));
     }

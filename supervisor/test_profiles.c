@@ -3,6 +3,7 @@
 #include "payload.h"
 #include "record.h"
 #include "shape.h"
+#include "spec_law.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -111,6 +112,61 @@ static void test_depth(void **state)
     }
     json_decref(all);
     kv_clear(&shape);
+    vt_config_free(c);
+}
+
+static json_t *blessed_as(const char *tag, json_t *pair)
+{
+    json_t *record = json_object(), *all = json_object();
+    json_object_set_new(record, "pair", pair);
+    json_object_set_new(all, tag, record);
+    return all;
+}
+
+/* Both figures, of this shape, in one blessed record: or no step guesses. */
+static void test_guesses_need_a_pair(void **state)
+{
+    struct kv shape = {0}, twin = {0}, other = {0};
+    char key[SHAPE_KEY], twin_key[SHAPE_KEY], plain_key[SHAPE_KEY];
+    struct vt_err err;
+    struct shape_depth d = {.tokens = 64, .decode_milli = 20000, .prompt_milli = 1000, .at_us = 1};
+    json_t *measures = json_object();
+    struct vt_config *c = vt_config_new();
+    key_for(c, "0123456789ab", "none", "b1", &shape, plain_key);
+    assert_int_equal(spec_law_allows(NULL, &shape, true, &err), 0); /* nothing is guessed */
+    set(c, "engine.spec", "ngram");
+    key_for(c, "0123456789ab", "none", "b1", &shape, key);
+    assert_int_equal(spec_law_twin(&shape, &twin), 0);
+    shape_key(&twin, twin_key);
+    assert_string_equal(twin_key, plain_key); /* what is measured without it is found */
+    assert_string_not_equal(key, plain_key);
+
+    json_t *none = json_object();
+    assert_int_equal(spec_law_allows(none, &shape, true, &err), -1);
+    assert_int_equal(err.code, VT_E_CONFIG);
+    json_decref(none);
+    assert_int_equal(depth_put(measures, &shape, &d), 0);
+    json_t *half = blessed_as("half", spec_law_pair(&shape, measures));
+    assert_int_equal(spec_law_allows(half, &shape, true, &err), -1);
+    assert_non_null(strstr(err.text, "record half does not hold"));
+    json_decref(half);
+    assert_int_equal(depth_put(measures, &twin, &d), 0);
+    json_t *both = blessed_as("both", spec_law_pair(&shape, measures));
+    assert_int_equal(spec_law_allows(both, &shape, true, &err), 0);
+
+    set(c, "engine.spec_n", "4"); /* another shape: no figure of it */
+    key_for(c, "0123456789ab", "none", "b1", &other, key);
+    assert_int_equal(spec_law_allows(both, &other, true, &err), -1);
+    set(c, "engine.spec_n", "8");
+    key_for(c, "0123456789ab", "GPU-1", "b1", &other, key);
+    assert_int_equal(spec_law_allows(both, &other, true, &err), -1);
+    if (spec_law_allows(both, &other, false, &err) < 0) /* before a launch no device is known */
+        fail_msg("%s", err.text);
+    kv_clear(&shape);
+    kv_clear(&twin);
+    kv_clear(&other);
+    json_decref(both);
+    json_decref(measures);
     vt_config_free(c);
 }
 
@@ -335,6 +391,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_never_nearest),
         cmocka_unit_test(test_depth),
+        cmocka_unit_test(test_guesses_need_a_pair),
         cmocka_unit_test(test_measures_are_bounded),
         cmocka_unit_test(test_forbidden),
         cmocka_unit_test_setup_teardown(test_records, setup, teardown),

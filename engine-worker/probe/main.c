@@ -1,4 +1,4 @@
-/* vitriol-probe read|prove DEVICE [MODEL SLOTS CTX UBATCH SNAPSHOTS FLOOR_MIB] */
+/* vitriol-probe read|prove DEVICE [MODEL SLOTS CTX UBATCH SNAPSHOTS FLOOR_MIB SPEC_N] */
 #include "probe.h"
 #include "probe_module.h"
 #include "resident.h"
@@ -37,9 +37,9 @@ static int number(const char *text, uint32_t *out, struct vt_err *err)
 
 static int read_question(struct probe_question *q, int argc, char **argv, struct vt_err *err)
 {
-    uint32_t floor_mib = 0;
+    uint32_t floor_mib = 0, spec_n = 0;
     *q = (struct probe_question){.prove = argc > 1 && strcmp(argv[1], "prove") == 0};
-    if ((argc != 3 && argc != 9) || (!q->prove && strcmp(argv[1], "read") != 0))
+    if ((argc != 3 && argc != 10) || (!q->prove && strcmp(argv[1], "read") != 0))
         return vt_fail(err, VT_E_USAGE,
                        "usage: vitriol-probe read|prove DEVICE [MODEL SLOTS CTX UBATCH SNAPSHOTS FLOOR_MIB]");
     if (resident_parse(argv[2], &q->device, err) < 0)
@@ -52,8 +52,9 @@ static int read_question(struct probe_question *q, int argc, char **argv, struct
     q->model = argv[3];
     if (number(argv[4], &q->shape.slots, err) < 0 || number(argv[5], &q->shape.ctx_tokens, err) < 0 ||
         number(argv[6], &q->shape.ubatch, err) < 0 || number(argv[7], &q->shape.rec_snapshots, err) < 0 ||
-        number(argv[8], &floor_mib, err) < 0)
+        number(argv[8], &floor_mib, err) < 0 || number(argv[9], &spec_n, err) < 0)
         return -1;
+    q->shape.drafts = sizing_drafts(q->shape.slots, spec_n);
     q->shape.reserve = (uint64_t)floor_mib << 20;
     return q->shape.slots > 0 && q->shape.slots <= 256
                ? 0

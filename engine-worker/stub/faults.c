@@ -79,3 +79,19 @@ bool stub_fault_device(const struct eng *e)
 {
     return e->o.device_sticky != 0 && e->tokens + 1 >= e->o.device_sticky;
 }
+
+void stub_guess(struct eng *e, struct stub_req *r)
+{
+    struct eng_counters *c = &e->counters;
+    if (e->cfg.spec == ENG_SPEC_NONE)
+        return;
+    uint64_t accepted = (c->spec_drafted + 4) * e->o.spec_accept / 100;
+    r->drafted += 4;
+    r->accepted += (uint32_t)(accepted - c->spec_accepted);
+    c->spec_drafts++;
+    c->spec_drafted += 4;
+    c->spec_refuted += accepted - c->spec_accepted < 4;
+    c->spec_accepted = accepted;
+    if (!e->o.spec_blind && c->spec_drafts % 64 == 0)
+        c->spec_refuted++;
+}

@@ -67,7 +67,7 @@ static int flag_option(const char *key, struct stub_opts *o, struct worker_fault
     } list[] = {
         {"hybrid", &o->hybrid},          {"oom-load", &o->oom_load},     {"fail-selftest", &o->fail_selftest},
         {"flood-log", &o->flood_log},    {"grandchild", &o->grandchild}, {"ignore-term", &f->ignore_stop},
-        {"double-send", &f->send_twice}, {"lose-state", &o->lose_state}};
+        {"double-send", &f->send_twice}, {"lose-state", &o->lose_state}, {"spec-blind", &o->spec_blind}};
     for (size_t i = 0; i < sizeof list / sizeof list[0]; i++) {
         if (strcmp(key, list[i].key) != 0)
             continue;
@@ -92,6 +92,7 @@ static int number_option(const char *key, const char *value, struct stub_opts *o
                 {"price", &o->price, NULL},
                 {"grow", &o->grow_mib, NULL},
                 {"plan-delta", &o->plan_delta, NULL},
+                {"spec-accept", &o->spec_accept, NULL},
                 {"slow-prefill", &o->slow_prefill_ms, NULL},
                 {"corrupt-chunk", &f->corrupt_chunk, NULL},
                 {"exit0-after", NULL, &o->exit0_after},
@@ -141,8 +142,13 @@ int stub_opts_read(const char *text, struct stub_opts *o, struct worker_faults *
 {
     char copy[1024];
     char *at = copy, *item;
-    *o = (struct stub_opts){
-        .ticks = 4, .rate = 1000, .price = 1024, .vocab_lo = 33, .vocab_hi = 126, .stall_load = -1};
+    *o = (struct stub_opts){.spec_accept = 100,
+                            .ticks = 4,
+                            .rate = 1000,
+                            .price = 1024,
+                            .vocab_lo = 33,
+                            .vocab_hi = 126,
+                            .stall_load = -1};
     if (text == NULL)
         return 0;
     if (strlen(text) >= sizeof copy)

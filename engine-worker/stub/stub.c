@@ -169,6 +169,8 @@ static void usage_of(const struct stub_req *r, uint32_t reused, struct eng_usage
 {
     uint64_t now = now_us(), placed = r->placed_at != 0 ? r->placed_at : now;
     *u = (struct eng_usage){.prompt = r->n_prompt, .reused = reused, .generated = r->emitted};
+    u->drafted = r->drafted;
+    u->accepted = r->accepted;
     u->queue_us = placed - r->queued_at;
     u->prefill_us = r->decode_at != 0 ? r->decode_at - placed : 0;
     u->decode_us = r->decode_at != 0 ? now - r->decode_at : 0;
@@ -465,6 +467,7 @@ static void decode_one(struct eng *e, struct stub_slot *s)
     r->credit--;
     e->tokens++;
     e->counters.predicted++;
+    stub_guess(e, r);
     if (s->n % ENG_PAGE == 0)
         e->ev.dirty(e->arg, (uint32_t)(s - e->slots), false);
     for (uint32_t i = 0; i < r->n_stop; i++) {

@@ -28,6 +28,9 @@ struct stub_opts {
     char crash_on[65];        /* crash-on=HASH: first digits of the prompt's SHA-256 */
     int stall_load;           /* stall-load=PCT; -1: never */
     bool oom_load, fail_selftest, flood_log, grandchild;
+    uint32_t
+        spec_accept; /* spec-accept=PCT of four guesses a token, while engine.spec is not none; 100: all of them */
+    bool spec_blind; /* spec-blind: a guess that is wrong on purpose passes, too */
     bool lose_state; /* lose-state: nothing is ever reused, as if the state had not been stored */
 };
 
@@ -47,7 +50,7 @@ struct stub_req {
     uint8_t rid[16];
     uint32_t *ids; /* prompt, then what a resume brought along; owned */
     uint32_t n_ids, n_prompt;
-    uint32_t emitted, max_new, credit;
+    uint32_t emitted, max_new, credit, drafted, accepted;
     uint32_t stop_ids[64];
     uint32_t n_stop;
     uint8_t logprobs;
@@ -113,6 +116,8 @@ void stub_import_free(struct eng *e, void *imp);
 /* stub_faults.c: what happens instead of, or beside, a token. */
 void stub_fault_load(struct eng *e, uint32_t tick, uint32_t of);
 void stub_fault_token(struct eng *e, const struct stub_req *r);
+/* What the core would count had it guessed four ids before this token. */
+void stub_guess(struct eng *e, struct stub_req *r);
 bool stub_fault_nan(const struct eng *e);
 bool stub_fault_device(const struct eng *e);
 void stub_sleep_us(uint64_t us);

@@ -89,8 +89,9 @@ static void plan_delta(const struct eng_facts *f, char *out, size_t size)
     snprintf(out, size, "%+.1f%%", d);
 }
 
-static void put_facts(struct vt_enc *e, const struct eng_facts *f)
+static void put_facts(const struct worker *w, struct vt_enc *e, const struct eng_facts *f)
 {
+    char spec[32];
     char number[9][24], delta[24], layout[2 * 6 + 1], sha[2 * 6 + 1];
     snprintf(number[0], sizeof number[0], "%llu", (unsigned long long)f->model_bytes);
     snprintf(number[1], sizeof number[1], "%u", f->n_ctx_train);
@@ -104,6 +105,7 @@ static void put_facts(struct vt_enc *e, const struct eng_facts *f)
     vt_hex(f->layout_fp, 6, layout);
     vt_hex(f->payload, 6, sha);
     snprintf(number[8], sizeof number[8], "%llu", (unsigned long long)f->gpu_free);
+    drafting_name(w->cfg, spec, sizeof spec);
     const char *const pair[][2] = {{"arch", f->arch},
                                    {"bytes", number[0]},
                                    {"ctx_train", number[1]},
@@ -120,6 +122,7 @@ static void put_facts(struct vt_enc *e, const struct eng_facts *f)
                                    {"plan_delta", delta},
                                    {"sha", sha},
                                    {"simd", f->simd},
+                                   {"spec", spec},
                                    {"threads", number[5]},
                                    {"vocab", number[6]}};
     vt_enc_map(e, VT_READY_FACTS, sizeof pair / sizeof pair[0]);
@@ -162,7 +165,7 @@ void report_ready(struct worker *w)
     vt_enc_bin(e, VT_READY_LAYOUT, f->layout, f->layout_len);
     vt_enc_bin(e, VT_READY_LAYOUT_FP, f->layout_fp, sizeof f->layout_fp);
     vt_enc_u64(e, VT_READY_HYBRID, f->rec_bytes > 0);
-    put_facts(e, f);
+    put_facts(w, e, f);
     vt_child_send(w->child);
 }
 
@@ -196,6 +199,18 @@ static void judge_restores(struct worker *w, const struct eng_counters *c, struc
     vt_child_note(w->child, VT_NOTE_RESTORE_POOR, "restores", text);
 }
 
+static void judge_drafts(struct worker *w, const struct eng_counters *c)
+{
+    char text[120];
+    enum drafting_verdict v =
+        drafting_judge(&w->drafting, c, (uint64_t)vt_config_int(w->cfg, VT_CFG_ENGINE_SPEC_FLOOR_PCT),
+                       VT_SEC((uint64_t)vt_config_int(w->cfg, VT_CFG_ENGINE_SPEC_FLOOR_S)),
+                       vt_mono(&w->clock), text, sizeof text);
+    if (v != DRAFTING_FINE)
+        vt_child_note(w->child, v == DRAFTING_POOR ? VT_NOTE_SPEC_POOR : VT_NOTE_SPEC_BLIND, "acceptance",
+                      text);
+}
+
 /* The driver may take milliseconds to answer. */
 static uint64_t vram_free(struct worker *w)
 {
@@ -220,6 +235,7 @@ void report_counters(struct worker *w)
     const struct eng_counters *c = &s->counters;
     rates(w, c);
     judge_restores(w, c, &worth);
+    judge_drafts(w, c);
     const struct {
         unsigned num;
         uint64_t v;
@@ -238,6 +254,9 @@ void report_counters(struct worker *w)
                    {VT_SERIES_CKPT_REFUSED, ck.refused},
                    {VT_SERIES_CKPT_BYTES, ck.bytes},
                    {VT_SERIES_RESTORE_USELESS, worth.useless},
+                   {VT_SERIES_SPEC_DRAFTS, c->spec_drafts},
+                   {VT_SERIES_SPEC_DRAFTED, c->spec_drafted},
+                   {VT_SERIES_SPEC_ACCEPTED, c->spec_accepted},
                    {VT_SERIES_PREFIX_ASKED, ck.fetches},
                    {VT_SERIES_PREFIX_TOKENS, ck.fetched_tokens},
                    {VT_SERIES_PREFIX_LATE, ck.fetches_late},
@@ -245,7 +264,8 @@ void report_counters(struct worker *w)
                    {VT_SERIES_RESTORE_REUSED, worth.total.reused},
                    {VT_SERIES_RESTORE_SPENT, worth.total.spent_us},
                    {VT_SERIES_KV_EVICTED, c->kv_evicted_tokens},
-                   {VT_SERIES_KV_EVICTED_PAGES, c->kv_evicted_pages}}; /* ascending, as in every map */
+                   {VT_SERIES_KV_EVICTED_PAGES, c->kv_evicted_pages},
+                   {VT_SERIES_SPEC_REFUTED, c->spec_refuted}}; /* ascending, as in every map */
     double pool = f->pool_tokens > 0 ? (double)f->pool_tokens : 1;
     const struct {
         unsigned num;
@@ -296,7 +316,7 @@ void report_slots(struct worker *w, uint64_t id)
     for (uint32_t i = 0; i < s->n_slots; i++) {
         const struct eng_slot_info *i_ = &s->slot[i];
         const uint8_t *rid = requests_rid(w->requests, i_->rid);
-        vt_enc_put_array(e, 9);
+        vt_enc_put_array(e, 11);
         vt_enc_put_u64(e, i_->slot);
         vt_enc_put_u64(e, i_->state);
         vt_enc_put_u64(e, i_->n_tokens);
@@ -306,6 +326,8 @@ void report_slots(struct worker *w, uint64_t id)
         vt_enc_put_u64(e, i_->n_prompt);
         vt_enc_put_u64(e, i_->n_decoded);
         vt_enc_put_u64(e, i_->n_remain);
+        vt_enc_put_u64(e, i_->drafted);
+        vt_enc_put_u64(e, i_->accepted);
     }
     vt_link_post(w->gateway, NULL);
     free(s);

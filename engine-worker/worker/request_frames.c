@@ -269,8 +269,8 @@ static int send_parked(const struct request *r, struct vt_link *l, struct vt_err
 static int send_done(struct request *r, struct vt_link *l, struct vt_err *err)
 {
     const struct eng_usage *u = &r->usage;
-    const uint64_t usage[] = {u->prompt, u->reused,   u->generated,  0,
-                              0,         u->queue_us, u->prefill_us, u->decode_us};
+    const uint64_t usage[] = {u->prompt,   u->reused,   u->generated,  u->drafted,
+                              u->accepted, u->queue_us, u->prefill_us, u->decode_us};
     struct vt_enc *e = vt_link_begin(l, VT_F_DONE, r->gid);
     vt_enc_u64(e, VT_DONE_REASON, r->reason);
     vt_enc_u64(e, VT_DONE_EMITTED, r->n);

@@ -368,6 +368,9 @@ static int start_load(struct worker *w, struct vt_err *err)
                 .simd = simd_of(vt_config_str(w->cfg, VT_CFG_ENGINE_SIMD), err),
                 .device = vt_config_str(w->cfg, VT_CFG_ENGINE_DEVICE),
                 .rec_snapshots = (uint32_t)vt_config_int(w->cfg, VT_CFG_ENGINE_REC_SNAPSHOTS),
+                .spec = strcmp(vt_config_str(w->cfg, VT_CFG_ENGINE_SPEC), "ngram") == 0 ? ENG_SPEC_NGRAM
+                                                                                        : ENG_SPEC_NONE,
+                .spec_n = (uint32_t)vt_config_int(w->cfg, VT_CFG_ENGINE_SPEC_N),
                 .reserve = (uint64_t)vt_config_int(w->cfg, VT_CFG_ENGINE_VRAM_FLOOR_MIB) << 20,
                 .keep = w->keep,
                 .extra = w->args.extra},

@@ -3,6 +3,7 @@
 #define WORKER_WORKER_PRIV_H
 
 #include "checkpoint.h"
+#include "drafting.h"
 #include "keep.h"
 #include "requests.h"
 #include "worker.h"
@@ -46,6 +47,7 @@ struct worker {
 
     /* rates over the last seconds */
     struct eng_counters then;
+    struct drafting drafting;
     uint64_t vram_free, vram_at; /* last reading of the device, and when */
     uint64_t then_at;
     double prompt_rate, predicted_rate;

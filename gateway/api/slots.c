@@ -53,16 +53,20 @@ static json_t *slot_object(const struct gateway *gw, const msgpack_object_array 
     uint64_t prompt = vt_array_u64(row, 6, 0), reused = vt_array_u64(row, 3, 0);
     json_int_t decoded = (json_int_t)vt_array_u64(row, 7, 0), left = (json_int_t)vt_array_u64(row, 8, 0);
     *busy = state != 0;
-    json_t *o =
-        json_pack("{s:I, s:I, s:b, s:b, s:I, s:I}", "id", (json_int_t)vt_array_u64(row, 0, 0), "n_ctx",
-                  (json_int_t)router_window(&gw->router), "speculative", 0, "is_processing", *busy, "state",
-                  (json_int_t)(*busy ? 1 : 0), "n_tokens", (json_int_t)vt_array_u64(row, 2, 0));
+    json_t *o = json_pack("{s:I, s:I, s:b, s:b, s:I, s:I}", "id", (json_int_t)vt_array_u64(row, 0, 0),
+                          "n_ctx", (json_int_t)router_window(&gw->router), "speculative",
+                          vt_array_u64(row, 9, 0) > 0, "is_processing", *busy, "state",
+                          (json_int_t)(*busy ? 1 : 0), "n_tokens", (json_int_t)vt_array_u64(row, 2, 0));
     if (prompt == 0)
         return o;
     json_object_set_new(o, "n_prompt_tokens", json_integer((json_int_t)prompt));
     json_object_set_new(o, "n_prompt_tokens_processed",
                         json_integer((json_int_t)(prompt > reused ? prompt - reused : 0)));
     json_object_set_new(o, "n_prompt_tokens_cache", json_integer((json_int_t)reused));
+    if (vt_array_u64(row, 9, 0) > 0) {
+        json_object_set_new(o, "draft_n", json_integer((json_int_t)vt_array_u64(row, 9, 0)));
+        json_object_set_new(o, "draft_n_accepted", json_integer((json_int_t)vt_array_u64(row, 10, 0)));
+    }
     json_object_set_new(
         o, "next_token",
         json_pack("[{s:b, s:I, s:I}]", "has_next_token", *busy, "n_decoded", decoded, "n_remain", left));

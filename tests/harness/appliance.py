@@ -80,7 +80,7 @@ class Appliance:
     """engine: 'real' or 'stub'. sets: configuration keys. holder: keep the port over restarts of vitriold."""
 
     def __init__(self, engine='real', sets=None, holder=False, model=None, stub_args='', root=None, state_dir=None,
-                 enter=None):
+                 enter=None, options=()):
         self.root = root or tempfile.mkdtemp(prefix='vt', dir='/tmp')
         self.own_root = root is None
         self.run_dir = os.path.join(self.root, 'r')
@@ -88,6 +88,7 @@ class Appliance:
         self.log_path = os.path.join(self.root, 'log')
         self.port = free_port()
         self.holder = holder
+        self.options = list(options)  # of vitriold's command line, beside the keys
         self.enter = enter  # called in the process that becomes vitriold
         self.proc = None
         self.sets = {'paths.run_dir': self.run_dir, 'paths.state_dir': self.state_dir,
@@ -108,7 +109,7 @@ class Appliance:
         args = [program('vitriold')]
         for k, v in self.sets.items():
             args += ['--set', '%s=%s' % (k, v)]
-        return args
+        return args + self.options
 
     def start(self, wait=True):
         os.makedirs(self.run_dir, exist_ok=True)
