@@ -221,6 +221,32 @@ def bench_peer(o):
     return out
 
 
+def bench_spec(o):
+    """Guessed tokens (engine.spec = ngram) beside none, the requests alternating: a text that repeats itself, and drawn ones."""
+    line = 'for (i = 0; i < n; i++) sum += value[i] * weight[i];\n'
+    kinds = {'copies (greedy, after %d equal lines)' % 24: dict(prompt=line * 24, temperature=0),
+             'novel (drawn at temperature 1)': dict(prompt=prose(3, 300), temperature=1, top_k=0, top_p=1, min_p=0)}
+    sets = {'engine.slots': 1, 'engine.device': 'cpu', 'engine.threads': 1}
+    out = {}
+    with Appliance(sets=sets).start() as off, \
+            Appliance(sets=dict(sets, **{'engine.spec': 'ngram'}), options=['--unblessed']).start() as on:
+        for kind, how in kinds.items():
+            rate, same, drafted, accepted = {'off': [], 'on': []}, True, 0, 0
+            for i in range(5 if o.quick else 15):
+                texts = []
+                for name, a in (('off', off), ('on', on)):
+                    body = dict(how, n_predict=200, seed=i + 1, ignore_eos=True)
+                    answer = stream.post(a.port, '/completion', body).json()
+                    t = answer['timings']
+                    rate[name].append(t['predicted_per_second'])
+                    drafted += t.get('draft_n', 0)
+                    accepted += t.get('draft_n_accepted', 0)
+                    texts.append(answer['content'])
+                same = same and texts[0] == texts[1]
+            out[kind] = dict(off=spread(rate['off']), on=spread(rate['on']), same=same, drafted=drafted, accepted=accepted)
+    return out
+
+
 def bench_mask(o):
     """A grammar's masks over a vocabulary: --vocab, or the embedded model's."""
     p = subprocess.run([program('bench_mask'), o.vocab or MODEL, os.path.join(TOP, 'bench', 'mask_schema.json'), '3' if o.quick else '10'],
@@ -232,7 +258,7 @@ def bench_mask(o):
 
 
 BENCHES = {'engine': bench_engine, 'peer': bench_peer, 'start': bench_start, 'resume': bench_resume, 'autosave': bench_autosave, 'cpu': bench_cpu,
-           'first_token': bench_first_token, 'memory': bench_memory, 'idle': bench_idle, 'mask': bench_mask}
+           'first_token': bench_first_token, 'memory': bench_memory, 'idle': bench_idle, 'mask': bench_mask, 'spec': bench_spec}
 
 
 def machine():
@@ -315,6 +341,13 @@ def render(r):
               ' in %.0f ms, once a load); µs for each token.' % (x['tokens'], x['trie_ms']), '', '| | times | mean | median | 99 % |',
               '| --- | ---: | ---: | ---: | ---: |']
         o += ['| %s | %d | %.2f | %.2f | %.2f |' % (k, v['n'], v['mean'], v['median'], v['p99']) for k, v in x['rows'].items()]
+        o.append('')
+    if 'spec' in r:
+        o += ['## Guessed tokens', '', 'The embedded model on one thread, 200 tokens an answer, with `engine.spec = ngram` beside'
+              ' `none`, requests alternating between two appliances of one run; tokens a second of the decode alone, medians.', '',
+              '| text | none | ngram | ratio | guessed | right | same text |', '| --- | ---: | ---: | ---: | ---: | ---: | --- |']
+        o += ['| %s | %.0f | %.0f | %.2f | %d | %d | %s |' % (k, v['off']['median'], v['on']['median'], v['on']['median'] / v['off']['median'],
+              v['drafted'], v['accepted'], 'yes' if v['same'] else 'NO') for k, v in r['spec'].items()]
         o.append('')
     return '\n'.join(o)
 
