@@ -108,11 +108,25 @@ def stage_unit():
     return meson_tests(BUILD, ['unit', 'slow'], patience=10)
 
 
+def introspect(tree, what):
+    return json.loads(subprocess.check_output(['meson', 'introspect', tree, '--' + what], text=True))
+
+
+def programs(tree, suite):
+    """What the tests of a suite need, as ninja names it: not the programs of other suites, tools and pages."""
+    wanted = {i for t in introspect(tree, 'tests') if any(s.endswith(':' + suite) for s in t['suite']) for i in t['depends']}
+    return sorted(os.path.relpath(f, tree) for t in introspect(tree, 'targets') if t['id'] in wanted for f in t['filename'])
+
+
+def build(tree, targets):
+    return sh(['ninja', '-C', tree, '-j', '2'] + targets, log_of(tree, 'build'))
+
+
 def stage_asan():
     c, tree = Counts(), os.path.join(TOP, 'build-asan')
     # gcc warns of things that its sanitizers put there themselves; the release build has -Werror
     if not setup(tree, ['-Db_sanitize=address,undefined', '-Dbuildtype=debugoptimized', '-Db_lundef=false', '-Dwerror=false', '-Dcuda=disabled']) or \
-            not sh(['ninja', '-C', tree], log_of(tree, 'build')):
+            not build(tree, programs(tree, 'unit')):
         c.fail('build with ASan and UBSan')
         return c
     return meson_tests(tree, ['unit'], SAN_ENV, 'asan: ', patience=10)
@@ -125,8 +139,7 @@ def stage_fuzz(seconds=30, only=(), jobs=2):
     if not setup(tree, options, {'CC': 'clang'}):
         c.fail('set-up of the fuzz build')
         return c
-    intro = json.loads(subprocess.check_output(['meson', 'introspect', tree, '--targets'], text=True))
-    targets = sorted((t['name'], t['filename'][0]) for t in intro if t['name'].startswith('fuzz_'))
+    targets = sorted((t['name'], t['filename'][0]) for t in introspect(tree, 'targets') if t['name'].startswith('fuzz_'))
     unknown = set(only) - {name[5:] for name, _ in targets}
     if unknown:
         sys.exit('unknown fuzz target %s; there are: %s' % (', '.join(sorted(unknown)), ' '.join(n[5:] for n, _ in targets)))
@@ -135,7 +148,7 @@ def stage_fuzz(seconds=30, only=(), jobs=2):
         c.fail('no fuzz target')
         return c
     rel = [os.path.relpath(path, tree) for _, path in targets]
-    if not sh(['ninja', '-C', tree] + rel, log_of(tree, 'build')):
+    if not build(tree, rel):
         c.fail('fuzz build')
         return c
     work = os.path.join(tree, 'work')
