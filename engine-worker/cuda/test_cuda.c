@@ -421,9 +421,9 @@ static void stream_of(uint32_t type, int64_t T, int64_t n, int64_t inner, bool g
             be_matmul_gated(gpu, plain_g, u, &gate, &up, gelu, room, T);
     }
     settle("stream", x, from_device(same, T * n), T * n, 1e-6);
-    settle("behind its norm", y[0], from_device(plain[0], T * OUT), T * OUT, 2e-3);
-    settle("behind its norm, too", y[1], from_device(plain[1], T * 33), T * 33, 2e-3);
-    settle("gated behind its norm", g, from_device(plain_g, T * 48), T * 48, 4e-3);
+    settle("behind its norm", y[0], from_device(plain[0], T * OUT), T * OUT, 4e-3);
+    settle("behind its norm, too", y[1], from_device(plain[1], T * 33), T * 33, 4e-3);
+    settle("gated behind its norm", g, from_device(plain_g, T * 48), T * 48, 1e-2);
     void *device[] = {(void *)out.data,
                       (void *)a.data,
                       (void *)b.data,
