@@ -135,8 +135,13 @@ begin() {
     shift 2
     [ $# -gt 0 ] && shift
     echo 'set +m; PS1="shell> "' >"$work/rc"
-    tm new-session -d -s screen -x "${size%x*}" -y "${size#*x}" \
-        "cd '$work/project' && env PATH='$shop_path' OFFICINA_HOME='$work/home' EDITOR='$work/editor' TERM=tmux-256color bash --noprofile --rcfile '$work/rc' -i"
+    # the server of the case before may still be on its way out, and takes a new session with it
+    tries=0
+    until tm new-session -d -s screen -x "${size%x*}" -y "${size#*x}" \
+        "cd '$work/project' && env PATH='$shop_path' OFFICINA_HOME='$work/home' EDITOR='$work/editor' TERM=tmux-256color bash --noprofile --rcfile '$work/rc' -i" ||
+        [ $((tries += 1)) -eq 5 ]; do
+        sleep 0.3
+    done
     tm set-option -t screen history-limit 0 >/dev/null
     expect 'shell>' 5
     type "set -m; clear; '$OFFICINA' . --engine http://127.0.0.1:$port $*"
