@@ -331,10 +331,6 @@ static bool decode_rows(struct cu *c, float *out, const float *q, const struct b
     if (n > 1 && !cu_shares(c, &to, T * a->n_head, n, DV))
         return true;
     s.leave = n == 1 && leaves(c, a, T);
-    cu_ok(c,
-          cudaFuncSetAttribute(decode<D, DV>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               QUERIES + s.slots * SLOT),
-          "shared memory");
     dim3 grid((unsigned)T, (unsigned)(a->n_kv_head * s.tiles), (unsigned)n);
     cu_launch(c, "decode", decode<D, DV>, grid, THREADS, (size_t)(QUERIES + s.slots * SLOT), out, to, q, s,
               rows->runs, rows->row_run, cu_halves(c, T, (int64_t)a->n_head * a->dv));
@@ -498,8 +494,6 @@ static void attend_rows(struct cu *c, float *out, const float *q, const struct b
         return;
     size_t shared = sizeof(float) * (size_t)(HEADS * a->d + HEADS * KEYS + HEADS) +
                     sizeof(__half) * (size_t)(KEYS * (a->d + 8) + KEYS * (a->dv + 8));
-    cu_ok(c, cudaFuncSetAttribute(attend<CPT>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
-          "shared memory");
     dim3 grid((unsigned)T, (unsigned)(a->n_kv_head * groups), (unsigned)n);
     cu_launch(c, "attend", attend<CPT>, grid, THREADS, shared, to, q, *a, groups, rows->runs, rows->row_run);
     cu_merge(c, out, &to, a, T);

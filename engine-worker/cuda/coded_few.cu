@@ -367,8 +367,7 @@ template <int TILES> static bool launch(struct cu *c, struct many *m, const stru
     /* Short rows leave nothing to do for more warps. The choice is the weight's, so that it is not a neighbour's. */
     unsigned warps = n_in <= 4 * STEP * 32 ? 4 : MOST_WARPS, groups = share_out(m, ROWS),
              tiles = most_tiles(*s, TILES * CU_FEW_TILE),
-             at_once = AT_ONCE * MOST_WARPS / warps * (unsigned)c->multiprocessors,
-             rounds = (groups + at_once - 1) / at_once;
+             at_once = AT_ONCE * MOST_WARPS / warps * (unsigned)c->multiprocessors;
     int own = sums_bytes((int)n_in, TILES), each = (int)warps * lump_bytes(m->w[0].type),
         fixed = (int)sizeof(struct part<TILES>) + 1024 + own,
         share = (c->shared_all / (int)(AT_ONCE * MOST_WARPS / warps) - fixed) / each,
@@ -379,10 +378,8 @@ template <int TILES> static bool launch(struct cu *c, struct many *m, const stru
         return false;
     int shared = own + depth * each;
     auto kernel = coded_few<TILES>;
-    cu_ok(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
-          "shared memory");
-    cu_launch(c, "coded_few", kernel, dim3(s->first ? groups : (groups + rounds - 1) / rounds, tiles),
-              32 * warps, (size_t)shared, *m, cu_halves(c, s->T, n_in), *s, depth);
+    cu_launch(c, "coded_few", kernel, dim3(s->first ? groups : cu_even(groups, at_once), tiles), 32 * warps,
+              (size_t)shared, *m, cu_halves(c, s->T, n_in), *s, depth);
     return true;
 }
 

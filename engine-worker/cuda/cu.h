@@ -9,7 +9,7 @@
  * is taken as codes of 15 bits with a scale for every 32 values, multiplied as integers. Float weights do the same beyond
  * CU_VEC_ROWS rows; up to them they are multiplied as float32. Attention takes queries and weights as f16. So a row's result
  * depends on which way its batch takes, and on nothing else of its neighbours. On GPUs without tensor cores (before sm_75)
- * quantized weights are multiplied with int8 activations, as on the CPU. test_cuda.c and test_attention.c state the bounds. Experts' rows may be
+ * quantized weights are multiplied with int8 activations, as on the CPU. test_weights.c and its neighbours state the bounds. Experts' rows may be
  * sorted in any order within one expert. The delta rule is serial in time for up to CU_DELTA_SERIAL rows of a sequence and goes by chunks
  * of 64 for more, counted from the first row of the batch; both are float32, as on the CPU, and differ by rounding. */
 #ifndef CU_H

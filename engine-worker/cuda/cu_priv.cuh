@@ -86,6 +86,11 @@ static inline void cu_launch(struct cu *c, const char *what, void (*kernel)(P...
     cudaLaunchConfig_t cfg = {};
     if (c->failed != cudaSuccess)
         return;
+    if (shared > 0) /* more than a kernel has without asking */
+        cu_ok(c,
+              cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                   (int)shared),
+              what);
     early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
     early.val.programmaticStreamSerializationAllowed = 1;
     cfg.gridDim = grid;
@@ -104,6 +109,14 @@ static __device__ __forceinline__ void cu_wait()
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
+/* The same, but the next kernel may only begin then: it can read what the one before this one has written before it waits itself. */
+static __device__ __forceinline__ void cu_wait_then_start()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+    asm volatile("griddepcontrol.launch_dependents;");
+#endif
+}
 /* Whether there is something to do. Most operations write where rows that left halves or squares may be. */
 static inline bool cu_ready(struct cu *c, int64_t work)
 {
@@ -114,6 +127,13 @@ static inline bool cu_ready(struct cu *c, int64_t work)
 static inline unsigned cu_blocks(int64_t work, int64_t each)
 {
     return (unsigned)((work + each - 1) / each);
+}
+
+/* Blocks for so many turns of which `most` run at once, each with as many turns as the others. */
+static inline unsigned cu_even(unsigned turns, unsigned most)
+{
+    unsigned rounds = most > 0 ? cu_blocks(turns, most) : turns;
+    return cu_blocks(turns, rounds);
 }
 
 static __device__ __forceinline__ float cu_warp_sum(float v)

@@ -18,14 +18,6 @@
 #define HELD        8 /* fours of W that a lane asks for before it waits */
 #define TWINS       3 /* and twins of each expert's row */
 
-static __device__ __forceinline__ void wait_then_start()
-{
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-    asm volatile("griddepcontrol.launch_dependents;");
-#endif
-}
-
 /* ---- logits: a warp for each expert; the last one is the shared expert's gate ---- */
 
 struct router {
@@ -60,7 +52,7 @@ __global__ void __launch_bounds__(32 * ROUTER_WIDE)
     for (int k = 0; k < HELD; k++)
         if (real && lane + 32 * k < fours)
             held[k] = __ldg(w + lane + 32 * k);
-    wait_then_start();
+    cu_wait_then_start();
     if (!real)
         return;
     x += (int64_t)t0 * r.n;
@@ -89,15 +81,6 @@ struct layer {
     bool gelu;
 };
 
-static inline __host__ __device__ int codes_bytes(int64_t n)
-{
-    return twins_of(n) * 4 * (int)(2 * sizeof(int4) + sizeof(float2));
-}
-static __device__ __forceinline__ struct row_codes codes_in(int4 *room, int64_t n)
-{
-    return {room, room + 4 * twins_of(n), (float2 *)(room + 8 * twins_of(n))};
-}
-
 /* left, [T][used * inner] = act(gate x) * (up x). blockIdx.y: one of all rows' experts. */
 template <uint32_t TYPE>
 __global__ void __launch_bounds__(32 * WARPS, AT_ONCE)
@@ -114,7 +97,7 @@ __global__ void __launch_bounds__(32 * WARPS, AT_ONCE)
     struct row_codes codes = codes_in(room, x.n);
     struct twin<TYPE> a, b;
     encode<TYPE>(codes, x, t, raw_row{});
-    wait_then_start();
+    cu_wait_then_start();
     int64_t first = 0;
     if (!shared) {
         read_scores(&scores, l.logits + (int64_t)t * l.n_logits, l.route);
@@ -207,18 +190,10 @@ __global__ void __launch_bounds__(32 * WARPS, AT_ONCE)
 
 /* ---- launches ---- */
 
-/* Blocks for each of n, so that all run at once and have the same number of rounds. */
-static unsigned spread_out(const struct cu *c, int64_t rows, unsigned n)
+/* Blocks for each of n, so that all run at once. */
+static unsigned blocks_for(const struct cu *c, int64_t rows, unsigned n)
 {
-    unsigned blocks = cu_blocks(rows, WARPS), most = AT_ONCE * (unsigned)c->multiprocessors / n;
-    unsigned rounds = most ? (blocks + most - 1) / most : blocks;
-    return (blocks + rounds - 1) / rounds;
-}
-
-template <typename K> static void allow(struct cu *c, K kernel, int shared)
-{
-    cu_ok(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
-          "shared memory");
+    return cu_even(cu_blocks(rows, WARPS), AT_ONCE * (unsigned)c->multiprocessors / n);
 }
 
 template <uint32_t TYPE>
@@ -226,8 +201,7 @@ static void launch_in(struct cu *c, const struct layer *l, const struct halves &
 {
     int shared = codes_bytes(x.n);
     unsigned pairs = x.T * (unsigned)l->used;
-    allow(c, experts_in<TYPE>, shared);
-    cu_launch(c, "experts_in", experts_in<TYPE>, dim3(spread_out(c, l->gate.n_out, pairs), pairs), 32 * WARPS,
+    cu_launch(c, "experts_in", experts_in<TYPE>, dim3(blocks_for(c, l->gate.n_out, pairs), pairs), 32 * WARPS,
               (size_t)shared, *l, x, left);
 }
 
@@ -235,8 +209,7 @@ template <uint32_t TYPE>
 static void launch_out(struct cu *c, float *out, const struct layer *l, const struct halves &x)
 {
     int shared = codes_bytes(x.n);
-    allow(c, experts_out<TYPE>, shared);
-    cu_launch(c, "experts_out", experts_out<TYPE>, dim3(spread_out(c, l->down.n_out, x.T), x.T), 32 * WARPS,
+    cu_launch(c, "experts_out", experts_out<TYPE>, dim3(blocks_for(c, l->down.n_out, x.T), x.T), 32 * WARPS,
               (size_t)shared, out, *l, x);
 }
 

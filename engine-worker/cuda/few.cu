@@ -464,12 +464,10 @@ __global__ void __launch_bounds__(32 * MOST_WARPS, AT_ONCE)
 
 /* ---- which of them ---- */
 
-/* Blocks that run at once, each of them taking as many groups as the others. */
+/* Blocks of so many warps that run at once. */
 static unsigned even(const struct cu *c, unsigned groups, unsigned warps)
 {
-    unsigned at_once = AT_ONCE * MOST_WARPS / warps * (unsigned)c->multiprocessors,
-             rounds = (groups + at_once - 1) / at_once;
-    return (groups + rounds - 1) / rounds;
+    return cu_even(groups, AT_ONCE * MOST_WARPS / warps * (unsigned)c->multiprocessors);
 }
 
 /* How deep the rings of `warps` are where a block has its share of a multiprocessor's shared memory; 0: they have no room. */
@@ -499,12 +497,8 @@ static bool launch(struct cu *c, struct many *m, const struct spans *s, enum gat
     int shared = sums_bytes<TYPE, TILES, ONE>((int)n_in) + (int)warps * depth * lump<TYPE>::BYTES;
     auto plain = few<TYPE, TILES, ONE>;
     auto both = few_gated<TYPE, TILES, ONE>;
-    cu_ok(c,
-          cudaFuncSetAttribute(gated ? (const void *)both : (const void *)plain,
-                               cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
-          "shared memory");
     unsigned blocks = gated ? even(c, groups / 2, warps) : s->first ? groups : even(c, groups, warps);
-    c->n_squares = (int)blocks;
+    cu_leaves_squares(c, *m, blocks);
     if (gated)
         cu_launch(c, "few_gated", both, dim3(blocks, tiles), 32 * warps, (size_t)shared, *m, x, *s, left,
                   act == GATE_GELU, depth);

@@ -171,9 +171,6 @@ static void launch(struct cu *c, float *out, const float *q, const struct flash 
     grid.z = (unsigned)(n < 1 || M > 1 ? 1 : n);
     if (grid.z > 1 && !cu_shares(c, &to, rows->T * f->a.n_head, (int)grid.z, D))
         return;
-    cu_ok(c,
-          cudaFuncSetAttribute(flash<D, M>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes(D, M)),
-          "shared memory");
     cu_launch(c, "flash", flash<D, M>, grid, THREADS, (size_t)shared_bytes(D, M), out, to, q, *f, rows->runs);
     if (to.n > 1)
         cu_merge(c, out, &to, &f->a, rows->T);

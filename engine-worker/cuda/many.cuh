@@ -5,6 +5,8 @@
 #include "blocks.cuh"
 #include "halves.cuh"
 
+#include <assert.h>
+
 #define TOGETHER 4      /* weights of one type that a launch may take: q, k and v; gate and up */
 #define GRID_Y   65535u /* blocks that a launch may have in y; more rows take more launches */
 
@@ -133,6 +135,13 @@ static inline void launch_own_rows(struct many *m, const struct spans *s, Eight 
         eight(dim3(blocks, eights - t < GRID_Y ? eights - t : GRID_Y), (int)(8 * t));
     for (unsigned t = 0; t < rest; t += GRID_Y)
         one(dim3(blocks, rest - t < GRID_Y ? rest - t : GRID_Y), (int)(done + t));
+}
+
+/* How many sums of squares the launch leaves, one for each block. */
+static inline void cu_leaves_squares(struct cu *c, const struct many &m, unsigned blocks)
+{
+    assert(!m.squares || blocks <= CU_SQUARES);
+    c->n_squares = m.squares ? (int)blocks : 0;
 }
 
 /* What few rows do with the gate: in one place, so that one row and several agree. */

@@ -47,7 +47,7 @@ static __device__ __forceinline__ void multiply(const struct many &m, const stru
 {
     CU_SHARED(int4, room, 16);
     int twins = (int)(x.n / TWIN), lane = threadIdx.x % 32, step = mine.blocks * WARPS, pairs = mine.pairs;
-    struct row_codes codes = {room, room + 4 * twins_of(x.n), (float2 *)(room + 8 * twins_of(x.n))};
+    struct row_codes codes = codes_in(room, x.n);
     int pair = mine.pair + mine.block * WARPS + (int)threadIdx.x / 32;
     struct twin<TYPE> o[2];
     struct span s = {0, 1, 0};
@@ -137,39 +137,21 @@ __global__ void __launch_bounds__(32 * WARPS, AT_ONCE)
                                {block - blocks, (int)gridDim.x - blocks, pairs, m.first[m.n]});
 }
 
-/* Blocks for so many pairs, each with as many turns as the others. */
-static unsigned blocks_for(unsigned pairs, unsigned most)
-{
-    unsigned blocks = cu_blocks(pairs, WARPS), rounds = (blocks + most - 1) / most;
-    return (blocks + rounds - 1) / rounds;
-}
-
-static int shared_for(int64_t n_in)
-{
-    return twins_of(n_in) * 4 * (int)(2 * sizeof(int4) + sizeof(float2));
-}
-
-static void allow(struct cu *c, const void *kernel, int shared)
-{
-    cu_ok(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
-          "shared memory");
-}
-
 template <uint32_t TYPE>
 static bool launch(struct cu *c, struct many *m, const struct spans *s, enum gate_act act,
                    const struct raw_row *raw)
 {
     int64_t n_in = m->w[0].n_in, n_out = m->w[0].n_out;
     struct halves x = cu_halves(c, s->T, n_in), left = {c->xg, 1, (uint32_t)n_out};
-    int shared = shared_for(n_in);
+    int shared = codes_bytes(n_in);
     bool gated = act != GATE_NONE;
     if (shared > c->shared_block)
         return false;
     unsigned pairs = gated ? (unsigned)n_out : share_out(m, 2), most = AT_ONCE * (unsigned)c->multiprocessors;
-    dim3 grid(s->first ? cu_blocks(pairs, WARPS) : blocks_for(pairs, most), most_tiles(*s, CU_FEW_TILE));
+    dim3 grid(s->first ? cu_blocks(pairs, WARPS) : cu_even(cu_blocks(pairs, WARPS), most),
+              most_tiles(*s, CU_FEW_TILE));
     auto kernel = gated ? one<TYPE, true> : one<TYPE, false>;
-    c->n_squares = (int)grid.x;
-    allow(c, (const void *)kernel, shared);
+    cu_leaves_squares(c, *m, grid.x);
     cu_launch(c, gated ? "one_gated" : "one", kernel, grid, 32 * WARPS, (size_t)shared, *m, x, *s, left,
               act == GATE_GELU, *raw);
     return true;
@@ -180,12 +162,12 @@ template <uint32_t TYPE, uint32_t OTHER>
 static void launch_two(struct cu *c, struct many *m, int n, const struct raw_row *raw)
 {
     int64_t n_in = m->w[0].n_in;
-    int shared = shared_for(n_in);
+    int shared = codes_bytes(n_in);
     unsigned all = share_out(m, 2), pairs = (unsigned)m->first[n],
              most = AT_ONCE * (unsigned)c->multiprocessors, own = most * pairs / all;
-    unsigned blocks = blocks_for(pairs, own ? own : 1), others = blocks_for(all - pairs, most - own);
+    unsigned blocks = cu_even(cu_blocks(pairs, WARPS), own),
+             others = cu_even(cu_blocks(all - pairs, WARPS), most - own);
     auto kernel = one_of_two<TYPE, OTHER>;
-    allow(c, (const void *)kernel, shared);
     cu_launch(c, "one_of_two", kernel, blocks + others, 32 * WARPS, (size_t)shared, *m, cu_halves(c, 1, n_in),
               *raw, (int)blocks, (int)pairs);
 }
@@ -194,7 +176,7 @@ bool cu_one_takes(const struct cu *c, uint32_t type, uint32_t other, int64_t n_i
 {
     bool low = type == GT_Q4_K || type == GT_Q5_K;
     return (low || type == GT_Q6_K) && (other == type || (low && other == GT_Q6_K)) &&
-           shared_for(n_in) <= c->shared_block;
+           codes_bytes(n_in) <= c->shared_block;
 }
 
 bool cu_one(struct cu *c, struct many *m, const struct spans *s, enum gate_act act, const struct raw_row *raw)

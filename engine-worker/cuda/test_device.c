@@ -47,6 +47,23 @@ float *from_device(const float *p, int64_t n)
 }
 
 /* ‖got - want‖ / ‖want‖; NaN fails. */
+float *device_floats(int64_t n, double by)
+{
+    float *x = rng_floats(n, by), *d = floats_to_device(x, n);
+    free(x);
+    return d;
+}
+
+struct be_weight device_weight(uint32_t type, int64_t n_in, int64_t n_out)
+{
+    struct vt_err err;
+    uint8_t *bytes = random_weight(type, n_in, n_out);
+    struct be_weight h = {.type = type, .n_in = n_in, .n_out = n_out, .data = bytes}, d;
+    must(be_upload(gpu, &d, &h, 1, &err), &err);
+    free(bytes);
+    return d;
+}
+
 void near(const char *what, const float *got, const float *want, int64_t n, double bound)
 {
     double diff = 0, all = 0;

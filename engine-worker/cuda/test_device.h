@@ -25,6 +25,10 @@ float *copy_of(const float *x, int64_t n); /* in this process */
 /* [n_out] rows of the type, whose scales are small positive numbers. */
 uint8_t *random_weight(uint32_t type, int64_t n_in, int64_t n_out);
 
+/* Random values and a random weight on the device. */
+float *device_floats(int64_t n, double by);
+struct be_weight device_weight(uint32_t type, int64_t n_in, int64_t n_out);
+
 /* The norm of got - want is at most `bound` of that of want; NaN fails. */
 void near(const char *what, const float *got, const float *want, int64_t n, double bound);
 /* The same for a device's array, which is released then, and want, which is freed. */

@@ -154,8 +154,6 @@ template <uint32_t TYPE, bool QUANT> static void launch(struct cu *c, struct man
     const int shared = 4 * STAGE * (int)sizeof(uint4);
     auto kernel = tiled<TYPE, QUANT>;
     unsigned blocks = share_out(m, TILE);
-    cu_ok(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
-          "shared memory");
     cu_launch(c, "tiled", kernel, dim3(most_tiles(*s, TILE), blocks), THREADS, shared, *m,
               cu_halves(c, s->T, m->w[0].n_in), *s);
 }

@@ -286,5 +286,14 @@ static inline __host__ __device__ int twins_of(int64_t n)
 {
     return ((int)(n / TWIN) + 31) / 32 * 32;
 }
+/* Shared memory of a row's codes, and the codes in it. */
+static inline __host__ __device__ int codes_bytes(int64_t n)
+{
+    return twins_of(n) * 4 * (int)(2 * sizeof(int4) + sizeof(float2));
+}
+static __device__ __forceinline__ struct row_codes codes_in(int4 *room, int64_t n)
+{
+    return {room, room + 4 * twins_of(n), (float2 *)(room + 8 * twins_of(n))};
+}
 
 #endif

@@ -145,8 +145,6 @@ static void launch(struct cu *c, struct many *m, const struct spans *s)
     typedef struct shape<M, N> S;
     auto kernel = wide<TYPE, QUANT, M, N>;
     unsigned blocks = share_out(m, S::ROWS);
-    cu_ok(c, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, S::BYTES),
-          "shared memory");
     cu_launch(c, "wide", kernel, dim3(most_tiles(*s, N), blocks), THREADS, (size_t)S::BYTES, *m,
               cu_halves(c, s->T, m->w[0].n_in), *s);
 }
